@@ -1,1 +1,11 @@
-//! Concepts as directions.
+//! Concepts as directions: contrast sets, directions, bridges between models, plans of edits, honest measurement.
+
+pub mod bridge;
+pub mod contrast;
+pub mod direction;
+mod error;
+pub mod measure;
+pub mod rows;
+mod store;
+
+pub use error::{Error, Result};
