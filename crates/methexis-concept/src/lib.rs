@@ -4,8 +4,12 @@ pub mod bridge;
 pub mod contrast;
 pub mod direction;
 mod error;
+pub mod layout;
 pub mod measure;
+pub mod plan;
+pub mod reading;
 pub mod rows;
 mod store;
+pub mod transfer;
 
 pub use error::{Error, Result};

@@ -12,6 +12,7 @@ mod model;
 pub mod read;
 pub mod score;
 mod site;
+pub mod source;
 mod tap;
 
 pub mod tokenizer;
