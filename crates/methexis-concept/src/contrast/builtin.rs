@@ -13,6 +13,8 @@ macro_rules! shipped {
 
 shipped!(
     "happiness",
+    "fear",
+    "corrigibility",
     "survival-instinct",
     "ai-coordination",
     "myopic-reward",

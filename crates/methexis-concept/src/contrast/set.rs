@@ -239,10 +239,15 @@ mod tests {
     fn faults_are_named() {
         let message = |pairs| set(pairs).check().unwrap_err().to_string();
         assert!(message(vec![]).contains("no pairs"));
-        assert!(message(vec![pair("a", "sun", " "), pair("b", "sea", "")]).contains("one-sided: no pair has a negative"));
-        assert!(message(vec![pair("a", "sun", "rain"), pair("b", "", "rain")]).contains("pair `b`: its positive half is empty"));
-        assert!(message(vec![pair("a", "sun", "rain"), pair("b", "rain", "rain ")]).contains("halves are equal"));
-        assert!(message(vec![pair("a", "sun", "rain"), pair("a", "x", "y")]).contains("pairs 1 and 2 have the same id `a`"));
+        assert!(message(vec![pair("a", "sun", " "), pair("b", "sea", "")])
+            .contains("one-sided: no pair has a negative"));
+        assert!(message(vec![pair("a", "sun", "rain"), pair("b", "", "rain")])
+            .contains("pair `b`: its positive half is empty"));
+        assert!(
+            message(vec![pair("a", "sun", "rain"), pair("b", "rain", "rain ")]).contains("halves are equal")
+        );
+        assert!(message(vec![pair("a", "sun", "rain"), pair("a", "x", "y")])
+            .contains("pairs 1 and 2 have the same id `a`"));
         set(vec![pair("a", "sun", "rain")]).check().unwrap();
     }
 

@@ -209,6 +209,9 @@ mod tests {
 
     #[test]
     fn braces_in_a_text_are_no_placeholders() {
-        assert_eq!(fill("Feel {emotion}: {text}.", "a {emotion} {text}", "joy"), "Feel joy: a {emotion} {text}.");
+        assert_eq!(
+            fill("Feel {emotion}: {text}.", "a {emotion} {text}", "joy"),
+            "Feel joy: a {emotion} {text}."
+        );
     }
 }

@@ -100,7 +100,10 @@ pub(super) fn strings(origin: &Path, text: &str) -> Result<Vec<String>> {
                 return Err(Error::format(
                     origin,
                     format!("item {}", index + 1),
-                    format!("expected a string, found {}; an emotion list is a JSON list of strings", kind(&other)),
+                    format!(
+                        "expected a string, found {}; an emotion list is a JSON list of strings",
+                        kind(&other)
+                    ),
                 ))
             }
         }
@@ -123,7 +126,9 @@ pub(super) fn detect_array(origin: &Path, text: &str) -> Result<Format> {
             "item 1",
             format!("expected an object with two halves, or a string of a list, found {}", kind(other)),
         )),
-        None => Err(Error::format(origin, "file", "the array is empty; a contrast set needs at least one pair")),
+        None => {
+            Err(Error::format(origin, "file", "the array is empty; a contrast set needs at least one pair"))
+        }
     }
 }
 
@@ -162,7 +167,11 @@ fn items(origin: &Path, text: &str) -> Result<Vec<(String, Object)>> {
         match value {
             Value::Object(object) => out.push((place, object)),
             other => {
-                return Err(Error::format(origin, place, format!("expected an object, found {}", kind(&other))))
+                return Err(Error::format(
+                    origin,
+                    place,
+                    format!("expected an object, found {}", kind(&other)),
+                ))
             }
         }
     }
@@ -229,12 +238,13 @@ fn read_meta(origin: &Path, place: &str, object: &Object) -> Result<Meta> {
 }
 
 fn record(origin: &Path, place: String, object: &Object) -> Result<Record> {
-    let split = match optional(origin, &place, object, &["split"])? {
-        None => None,
-        Some(text) => Some(
-            text.parse().map_err(|e: Error| Error::format(origin, format!("{place}, field `split`"), e.to_string()))?,
-        ),
-    };
+    let split =
+        match optional(origin, &place, object, &["split"])? {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|e: Error| {
+                Error::format(origin, format!("{place}, field `split`"), e.to_string())
+            })?),
+        };
     Ok(Record {
         id: optional(origin, &place, object, ID)?,
         split,
@@ -248,7 +258,8 @@ fn record(origin: &Path, place: String, object: &Object) -> Result<Record> {
 
 fn required(origin: &Path, place: &str, object: &Object, names: &[&str]) -> Result<String> {
     optional(origin, place, object, names)?.ok_or_else(|| {
-        let found: Vec<String> = object.keys().take(8).map(|key| format!("`{}`", shortened(key, 30))).collect();
+        let found: Vec<String> =
+            object.keys().take(8).map(|key| format!("`{}`", shortened(key, 30))).collect();
         Error::format(
             origin,
             place,

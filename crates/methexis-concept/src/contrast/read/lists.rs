@@ -9,7 +9,8 @@ use crate::{Error, Result};
 
 /// The template that emotion lists are read through, after Zou et al. 2023: the same question about every scenario, so
 /// that the halves differ in the scenario alone.
-pub const EMOTION_TEMPLATE: &str = "Consider the {emotion} of the following scenario:\nScenario: {text}\nAnswer:";
+pub const EMOTION_TEMPLATE: &str =
+    "Consider the {emotion} of the following scenario:\nScenario: {text}\nAnswer:";
 
 /// The positive list against one or more negative lists, taken in turn. Both halves ask about the same emotion: the
 /// stem of the positive file's name, if the caller names none. Texts without a partner are left out, and the source says how many.
@@ -38,7 +39,11 @@ pub(super) fn emotions(
         .map(|(index, (positive, negative))| record(index, "item", template, &emotion, positive, negative))
         .collect();
     let note = (positive.len() > records.len()).then(|| {
-        format!("{} of {} positive texts left out, having no partner", positive.len() - records.len(), positive.len())
+        format!(
+            "{} of {} positive texts left out, having no partner",
+            positive.len() - records.len(),
+            positive.len()
+        )
     });
     build(origin, Meta { source: Some(source(origin, negatives)), note, ..Meta::default() }, records, options)
 }
@@ -55,7 +60,10 @@ pub(super) fn plain(
     let [(path, other)] = negatives else {
         return Err(Error::input(
             origin.display().to_string(),
-            format!("plain text takes one positive and one negative file, not {} negative ones", negatives.len()),
+            format!(
+                "plain text takes one positive and one negative file, not {} negative ones",
+                negatives.len()
+            ),
         ));
     };
     let (positive, negative): (Vec<&str>, Vec<&str>) = (text.lines().collect(), other.lines().collect());

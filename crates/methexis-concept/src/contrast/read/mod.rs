@@ -27,6 +27,7 @@ use std::str::FromStr;
 
 use super::set::{shortened, ContrastSet, Split};
 use crate::{Error, Result};
+pub(super) use build::hash64;
 pub use build::SplitRule;
 pub use lists::EMOTION_TEMPLATE;
 
@@ -94,10 +95,7 @@ impl FromStr for Format {
         let wanted = text.trim().to_ascii_lowercase();
         Self::ALL.into_iter().find(|format| format.name() == wanted).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.into_iter().map(Self::name).collect();
-            Error::input(
-                "format",
-                format!("`{}` is not one of {}", shortened(&wanted, 40), names.join(", ")),
-            )
+            Error::input("format", format!("`{}` is not one of {}", shortened(&wanted, 40), names.join(", ")))
         })
     }
 }
@@ -237,8 +235,13 @@ pub fn detect(origin: &Path, text: &str) -> Result<Format> {
     })
 }
 
+/// [`detect`] on a file.
+pub(super) fn detect_file(path: &Path) -> Result<Format> {
+    detect(path, decode(path, &load(path)?)?)
+}
+
 /// The bytes of a file of at most [`MAX_BYTES`].
-pub(super) fn load(path: &Path) -> Result<Vec<u8>> {
+fn load(path: &Path) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(|e| Error::io(path, "opening", e))?;
     let mut bytes = Vec::new();
     // One byte more than allowed: devices and pipes have no length to ask for beforehand.
@@ -277,10 +280,15 @@ pub(super) fn join(train: ContrastSet, test: ContrastSet) -> Result<ContrastSet>
     joined.source = format!("{} (train), {} (test)", train.source, test.source);
     joined.pairs.clear();
     for (split, set) in [(Split::Train, train), (Split::Test, test)] {
-        joined
-            .pairs
-            .extend(set.pairs.into_iter().map(|pair| super::Pair { id: format!("{split}-{}", pair.id), split, ..pair }));
+        joined.pairs.extend(set.pairs.into_iter().map(|pair| super::Pair {
+            id: format!("{split}-{}", pair.id),
+            split,
+            ..pair
+        }));
     }
     joined.check()?;
     Ok(joined)
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,7 +76,8 @@ pub(super) fn truth(origin: &Path, text: &str, options: &ReadOptions) -> Result<
         }
     }
     let left = yes.len().abs_diff(no.len());
-    let note = (left > 0).then(|| format!("{left} of {} statements left out, having no partner", table.rows.len()));
+    let note =
+        (left > 0).then(|| format!("{left} of {} statements left out, having no partner", table.rows.len()));
     let records = yes
         .into_iter()
         .zip(no)
