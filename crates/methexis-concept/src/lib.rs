@@ -1,8 +1,15 @@
-//! Concepts as directions: contrast sets, and what is read from them.
-//!
-//! * [`contrast`]: pairs of texts that show a concept and its absence; their formats, their linter, the shipped sets.
+//! Concepts as directions: contrast sets, directions, bridges between models, plans of edits, honest measurement.
 
+pub mod bridge;
 pub mod contrast;
+pub mod direction;
 mod error;
+pub mod layout;
+pub mod measure;
+pub mod plan;
+pub mod reading;
+pub mod rows;
+mod store;
+pub mod transfer;
 
 pub use error::{Error, Result};

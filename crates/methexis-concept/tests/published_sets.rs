@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use methexis_concept::contrast::{lint, resolve, resolve_with, ReadOptions, Rule, Split, Style};
+use methexis_concept::contrast::{lint, resolve, resolve_with, ReadOptions, Rule, Split};
+use methexis_concept::layout::Style;
 
 /// The folder with the published files, or a message that the test is skipped.
 fn published() -> Option<PathBuf> {
@@ -107,9 +108,9 @@ fn axis_pairs_read_with_their_published_split() {
         assert_eq!((set.train().count(), set.test().count()), (100, 100), "{axis}");
         assert!(set.name.starts_with(axis), "{}", set.name);
         assert_eq!(set.require(Split::Test).unwrap().len(), 100);
-        // Whole texts: as chat, each is a user's turn and nothing is left to complete.
+        // Whole texts: there is no prompt to answer.
         let [positive, _] = set.halves(&set.pairs[0], Style::Chat);
-        assert!(positive.completion.is_empty() && !positive.prompt.is_empty());
+        assert!(positive.prompt.is_empty() && !positive.completion.is_empty());
         let report = lint(&set, &[], &[], None);
         assert!(
             report.findings.iter().any(|finding| finding.rule == Rule::Wording),

@@ -111,9 +111,6 @@ impl Edit {
 
     /// The same edit for these sequences of a batch only (by their number in it).
     pub fn for_sequences(mut self, sequences: Vec<usize>) -> Self {
-        let mut hash = std::hash::DefaultHasher::new();
-        (self.fingerprint, &sequences).hash(&mut hash);
-        self.fingerprint = hash.finish();
         self.sequences = Some(sequences);
         self
     }
@@ -182,16 +179,21 @@ impl Tap for Edit {
         })
     }
 
-    fn edit_fingerprint(&self) -> Option<u64> {
-        (!self.is_identity()).then_some(self.fingerprint)
+    fn edit_fingerprint(&self, sequence: usize) -> Option<u64> {
+        let here = self.sequences.as_ref().is_none_or(|list| list.contains(&sequence));
+        (here && !self.is_identity()).then_some(self.fingerprint)
+    }
+
+    fn reads(&self) -> bool {
+        false
     }
 }
 
-/// One fingerprint of all edits among `taps`, in their order; 0 where nothing is edited.
-pub(crate) fn fingerprint(taps: &[&mut dyn Tap]) -> u64 {
+/// One fingerprint of all edits among `taps` of sequence `sequence`, in their order; 0 where nothing is edited.
+pub(crate) fn fingerprint(taps: &[&mut dyn Tap], sequence: usize) -> u64 {
     let mut hash = std::hash::DefaultHasher::new();
     let mut any = false;
-    for f in taps.iter().filter_map(|t| t.edit_fingerprint()) {
+    for f in taps.iter().filter_map(|t| t.edit_fingerprint(sequence)) {
         any = true;
         f.hash(&mut hash);
     }

@@ -1,13 +1,24 @@
 //! Open-weight language models with readable and editable sites.
 
 pub mod architecture;
+mod cancel;
+pub mod chat;
 pub mod checkpoint;
 pub mod edit;
 mod error;
 pub mod forward;
+pub mod generate;
+mod model;
+pub mod read;
+pub mod score;
 mod site;
+pub mod source;
 mod tap;
 
+pub mod tokenizer;
+
+pub use cancel::Cancel;
 pub use error::{Error, Result};
+pub use model::{Model, ModelId};
 pub use site::Site;
 pub use tap::Tap;

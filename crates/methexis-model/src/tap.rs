@@ -16,8 +16,14 @@ pub trait Tap {
     /// batch, elsewhere it is `None`.
     fn visit(&mut self, rows: Tensor, batch: &Batch, picked: Option<&[u32]>) -> Result<Tensor>;
 
-    /// A fingerprint of the change this tap makes, `None` for a reader.
-    fn edit_fingerprint(&self) -> Option<u64> {
+    /// A fingerprint of the change this tap makes to sequence `sequence` of a batch; `None` where it makes none.
+    fn edit_fingerprint(&self, sequence: usize) -> Option<u64> {
+        let _ = sequence;
         None
+    }
+
+    /// Whether this tap looks at rows (and so must be reached), rather than changing them.
+    fn reads(&self) -> bool {
+        true
     }
 }

@@ -23,6 +23,6 @@ pub use read::{
     detect, read, read_bytes, read_sides, read_sides_bytes, Format, ReadOptions, SplitRule, EMOTION_TEMPLATE,
     MAX_BYTES, MAX_TEXT,
 };
-pub use render::{AbQuestion, Half, Style};
+pub use render::{AbQuestion, Half};
 pub use resolve::{resolve, resolve_with};
-pub use set::{ContrastSet, NeutralText, Pair, Split};
+pub use set::{text_hash, ContrastSet, NeutralText, Pair, Split};

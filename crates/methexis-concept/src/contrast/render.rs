@@ -2,23 +2,14 @@
 
 use super::read::hash64;
 use super::set::{ContrastSet, Pair};
-
-/// How a pair becomes two texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Style {
-    /// Prompt and completion run on as one text, with one space between them where neither side has white space there.
-    Plain,
-    /// The prompt is a user turn, the completion the assistant's: two pieces for the caller to put through the model's
-    /// own template.
-    Chat,
-}
+use crate::layout::Style;
 
 /// One half of a pair, in the two pieces that a model reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Half {
-    /// What is given: the user's turn, or the beginning of the text.
+    /// What is given: the user's turn, or the beginning of the text. Empty where the half is a whole text.
     pub prompt: String,
-    /// What shows the concept (or its absence), and is scored. Empty where a chat half is one whole user turn.
+    /// What shows the concept (or its absence), and is scored.
     pub completion: String,
 }
 
@@ -47,9 +38,8 @@ impl ContrastSet {
     ///
     /// * [`Style::Plain`]: the text is `prompt` + `completion`; a joining space, if one is needed, is the first character
     ///   of the completion, because tokenizers put it there.
-    /// * [`Style::Chat`]: pieces without the white space around them. Where the set has no prompts, a half is a whole
-    ///   text: it becomes the user's turn and the completion is empty, so the reading point is the end of the rendered
-    ///   template.
+    /// * [`Style::Chat`]: pieces without the white space around them. A half without a prompt is what a user would
+    ///   say: [`lay_out`](crate::layout::lay_out) makes it the user's turn.
     pub fn halves(&self, pair: &Pair, style: Style) -> [Half; 2] {
         [half(pair, &pair.positive, style), half(pair, &pair.negative, style)]
     }
@@ -95,9 +85,6 @@ fn half(pair: &Pair, completion: &str, style: Style) -> Half {
             let completion = if open { completion.to_owned() } else { format!(" {completion}") };
             Half { prompt: prompt.to_owned(), completion }
         }
-        Style::Chat if prompt.trim().is_empty() => {
-            Half { prompt: completion.trim().to_owned(), completion: String::new() }
-        }
         Style::Chat => Half { prompt: prompt.trim().to_owned(), completion: completion.trim().to_owned() },
     }
 }
@@ -142,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn chat_halves_are_turns_and_whole_texts_are_user_turns() {
+    fn chat_halves_are_turns_without_white_space_around() {
         let set = one("How was it? ", " Sunny.", "Rain.");
         let [positive, negative] = set.halves(&set.pairs[0], Style::Chat);
         assert_eq!((positive.prompt.as_str(), positive.completion.as_str()), ("How was it?", "Sunny."));
         assert_eq!((negative.prompt.as_str(), negative.completion.as_str()), ("How was it?", "Rain."));
         let set = one("", "Sunny. ", "Rain.");
         let [positive, _] = set.halves(&set.pairs[0], Style::Chat);
-        assert_eq!((positive.prompt.as_str(), positive.completion.as_str()), ("Sunny.", ""));
+        assert_eq!((positive.prompt.as_str(), positive.completion.as_str()), ("", "Sunny."));
     }
 
     #[test]

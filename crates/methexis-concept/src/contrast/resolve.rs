@@ -28,7 +28,7 @@ pub fn resolve(spec: &str) -> Result<ContrastSet> {
 /// about files.
 pub fn resolve_with(spec: &str, options: &ReadOptions) -> Result<ContrastSet> {
     let spec = spec.trim();
-    if let Some(set) = builtin(spec) {
+    if let Some(set) = builtin(spec)? {
         return Ok(set);
     }
     let mut options = options.clone();
@@ -78,7 +78,7 @@ pub fn resolve_with(spec: &str, options: &ReadOptions) -> Result<ContrastSet> {
 }
 
 fn unknown(spec: &str, missing: &Path) -> Error {
-    let names = builtin_names();
+    let names: Vec<&str> = builtin_names().collect();
     let near = nearest(spec, &names).map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
     Error::input(
         format!("concept `{}`", shortened(spec, 80)),
@@ -121,7 +121,7 @@ mod tests {
         ] {
             let message = resolve(typed).unwrap_err().to_string();
             assert!(message.contains(&format!("did you mean `{meant}`")), "{message}");
-            assert!(builtin_names().iter().all(|name| message.contains(name)), "{message}");
+            assert!(builtin_names().all(|name| message.contains(name)), "{message}");
         }
         let message = resolve("xyzzyx").unwrap_err().to_string();
         assert!(!message.contains("did you mean") && message.contains("happiness"), "{message}");

@@ -90,7 +90,7 @@ impl Visitor<'_, '_> {
                 continue;
             }
             let part = z.narrow(1, head * a.head_dim, a.head_dim)?.contiguous()?;
-            let edits = tap.edit_fingerprint().is_some();
+            let edits = !tap.reads();
             let part = tap.visit(part, batch, None)?;
             if edits {
                 let before = z.narrow(1, 0, head * a.head_dim)?;
@@ -275,7 +275,7 @@ impl Decoder {
         let last = match &picked {
             Some(_) => Site::Logits,
             None => {
-                let readers = taps.iter().filter(|t| t.edit_fingerprint().is_none()).map(|t| t.site());
+                let readers = taps.iter().filter(|t| t.reads()).map(|t| t.site());
                 match readers.max() {
                     Some(Site::Logits) => {
                         return Err(Error::input("reading at logits", "say which rows get logits"));
@@ -287,7 +287,6 @@ impl Decoder {
                 }
             }
         };
-        let fingerprint = edit::fingerprint(&taps);
         if let Some(caches) = caches.as_deref_mut() {
             if last < Site::ResidPost(a.depth() - 1) {
                 return Err(Error::input(
@@ -301,14 +300,14 @@ impl Decoder {
                     format!("{} caches for {} sequences", caches.len(), batch.sequences().len()),
                 ));
             }
-            for (cache, s) in caches.iter_mut().zip(batch.sequences()) {
+            for (i, (cache, s)) in caches.iter_mut().zip(batch.sequences()).enumerate() {
                 if cache.len() != s.past {
                     return Err(Error::input(
                         "cache",
                         format!("holds {} positions where the sequence says {}", cache.len(), s.past),
                     ));
                 }
-                cache.bind(fingerprint)?;
+                cache.bind(edit::fingerprint(&taps, i))?;
             }
         } else if let Some(s) = batch.sequences().iter().find(|s| s.past > 0) {
             return Err(Error::input(

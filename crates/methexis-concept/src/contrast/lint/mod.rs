@@ -137,8 +137,10 @@ pub struct Lengths {
 pub struct LintReport {
     /// Name of the set.
     pub set: String,
-    /// [`ContrastSet::hash`].
-    pub hash: String,
+    /// [`ContrastSet::hash`] of the training pairs.
+    pub train_hash: String,
+    /// The same of the held-out pairs.
+    pub test_hash: String,
     /// Training pairs.
     pub train: usize,
     /// Held-out pairs.
@@ -186,7 +188,7 @@ pub fn lint(
     let texts = pairs::Texts::of(set);
     let mut findings = Vec::new();
     for split in [Split::Train, Split::Test] {
-        if set.of(split).next().is_none() {
+        if set.split(split).next().is_none() {
             findings.push(Finding {
                 severity: Severity::Warning,
                 rule: Rule::Split,
@@ -211,7 +213,8 @@ pub fn lint(
     }
     LintReport {
         set: set.name.clone(),
-        hash: set.hash(),
+        train_hash: set.hash(Split::Train),
+        test_hash: set.hash(Split::Test),
         train: set.train().count(),
         test: set.test().count(),
         forms,

@@ -1,9 +1,9 @@
 //! Pair by pair: do the halves differ in more than the concept?
 
 use super::{Finding, Rule, Severity, TokenCounter};
-use crate::contrast::render::Style;
 use crate::contrast::set::{ContrastSet, Pair};
 use crate::contrast::words::{edit_distance, words};
+use crate::layout::Style;
 
 /// Halves are compared in full up to this many words, so that time stays linear in the file.
 const COMPARED_WORDS: usize = 200;

@@ -146,9 +146,9 @@ fn distinct_ngrams_agree_with_a_count_by_hand() {
 
 #[test]
 fn a_report_is_data() {
-    let json = serde_json::to_value(lint(&builtin("fairness").unwrap(), &[], &[], None)).unwrap();
+    let json = serde_json::to_value(lint(&builtin("fairness").unwrap().unwrap(), &[], &[], None)).unwrap();
     assert_eq!(json["set"], "fairness");
-    assert_eq!(json["hash"].as_str().unwrap().len(), 64);
+    assert_eq!(json["train_hash"].as_str().unwrap().len(), 64);
     assert!(json["variety"]["distinct_2"].as_f64().unwrap() > 0.5);
     assert!(json["findings"].is_array() && json["forms"]["diary"].as_u64().unwrap() > 0);
 }

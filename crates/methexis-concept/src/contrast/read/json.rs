@@ -201,7 +201,7 @@ fn objects(origin: &Path, text: &str) -> Result<Vec<(String, Object)>> {
 
 fn is_meta(object: &Object) -> bool {
     !POSITIVE.iter().chain(NEGATIVE).any(|field| object.contains_key(*field))
-        && ["name", "description", "instruction"].iter().any(|field| object.contains_key(*field))
+        && ["concept", "name", "description", "instruction"].iter().any(|field| object.contains_key(*field))
 }
 
 fn read_meta(origin: &Path, place: &str, object: &Object) -> Result<Meta> {
@@ -227,7 +227,7 @@ fn read_meta(origin: &Path, place: &str, object: &Object) -> Result<Meta> {
         (None, None) => None,
     };
     Ok(Meta {
-        name: text("name")?,
+        name: optional(origin, place, object, &["concept", "name"])?,
         description: text("description")?.unwrap_or_default(),
         instruction: text("instruction")?,
         opposite_instruction: text("opposite_instruction")?,

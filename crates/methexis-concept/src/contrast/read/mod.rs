@@ -119,7 +119,7 @@ pub struct ReadOptions {
 /// Reads a set from one file.
 ///
 /// # Errors
-/// [`Error::Io`] where the file cannot be read; [`Error::Format`] where it is too large, of no known format, malformed,
+/// An IO error where the file cannot be read; [`Error::Format`] where it is too large, of no known format, malformed,
 /// empty or one-sided; [`Error::Input`] where the format needs two files.
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<ContrastSet> {
     let path = path.as_ref();
@@ -129,7 +129,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<ContrastSet
 /// Reads a set from bytes; `origin` is the name that errors and the set's source give them.
 ///
 /// # Errors
-/// As [`read`], without [`Error::Io`].
+/// As [`read`], but those of the file system.
 pub fn read_bytes(origin: impl AsRef<Path>, bytes: &[u8], options: &ReadOptions) -> Result<ContrastSet> {
     let origin = origin.as_ref();
     let text = decode(origin, bytes)?;
@@ -175,7 +175,7 @@ pub fn read_sides(
 /// [`read_sides`] from bytes.
 ///
 /// # Errors
-/// As [`read_sides`], without [`Error::Io`].
+/// As [`read_sides`], but those of the file system.
 pub fn read_sides_bytes(
     origin: &Path,
     positive: &[u8],

@@ -22,7 +22,7 @@ fn halves(set: &ContrastSet) -> Vec<(&str, &str, &str)> {
 fn jsonl_with_a_description_and_splits() {
     let set = accepted(
         Format::Jsonl,
-        "\u{feff}{\"name\":\"sun\",\"description\":\"fair\",\"instruction\":\"be sunny\",\"openings\":[\"Hi?\"],\"source\":\"us\",\"licence\":\"MIT\"}\n\n\
+        "\u{feff}{\"concept\":\"sun\",\"description\":\"fair\",\"instruction\":\"be sunny\",\"openings\":[\"Hi?\"],\"source\":\"us\",\"licence\":\"MIT\"}\n\n\
          {\"id\":7,\"split\":\"test\",\"form\":\"chat\",\"prompt\":\"Sky?\",\"positive\":\"blue\",\"negative\":\"grey\"}\r\n\
          {\"prompt\":\"Sea?\",\"chosen\":\"calm\",\"rejected\":\"rough\"}\n",
     );
@@ -254,5 +254,5 @@ fn files_and_texts_are_bounded() {
     let missing = Path::new("no such folder/pairs.jsonl");
     assert!(read(missing, &ReadOptions::default()).unwrap_err().to_string().contains("opening failed"));
     let folder = tempfile::tempdir().unwrap();
-    assert!(matches!(read(folder.path(), &ReadOptions::default()), Err(Error::Io { .. })));
+    assert!(read(folder.path(), &ReadOptions::default()).unwrap_err().to_string().contains("reading failed"));
 }

@@ -1,0 +1,69 @@
+//! Reading and writing small files of ours: bounded, and never half.
+
+use std::io::Write;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, TensorView};
+
+use crate::{Error, Result};
+
+/// Largest file of ours that is read: a 16384 × 16384 map in f32 and some room.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// Writes `data` beside `path`, then renames, so that a stopped run leaves no half file.
+pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
+    let mut file =
+        tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io(folder, "writing a file in", e))?;
+    file.write_all(data).and_then(|()| file.flush()).map_err(|e| Error::io(path, "writing", e))?;
+    #[cfg(unix)]
+    {
+        // Temporary files are private; what is asked for is an ordinary file.
+        use std::os::unix::fs::PermissionsExt;
+        let _ = file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644));
+    }
+    file.persist(path).map_err(|e| Error::io(path, "renaming", e.error))?;
+    Ok(())
+}
+
+/// Reads a whole file of bounded size.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    let size = std::fs::metadata(path).map_err(|e| Error::io(path, "opening", e))?;
+    if !size.is_file() {
+        return Err(Error::format(path, "file", "is not a regular file"));
+    }
+    if size.len() > MAX_BYTES {
+        return Err(Error::format(
+            path,
+            "file",
+            format!("{} bytes are too many for this kind of file", size.len()),
+        ));
+    }
+    std::fs::read(path).map_err(|e| Error::io(path, "reading", e))
+}
+
+/// The finite f32 values of a tensor of `rank` dimensions.
+pub(crate) fn f32s(t: &TensorView<'_>, path: &Path, name: &str, rank: usize) -> Result<Vec<f32>> {
+    let fail = |problem: String| Error::format(path, format!("tensor {name}"), problem);
+    if t.dtype() != Dtype::F32 || t.shape().len() != rank {
+        return Err(fail(format!(
+            "is {:?} of shape {:?}; F32 with {rank} dimensions is wanted",
+            t.dtype(),
+            t.shape()
+        )));
+    }
+    let values: Vec<f32> = t
+        .data()
+        .chunks_exact(4)
+        .map(|c| {
+            let mut w = [0u8; 4];
+            w.copy_from_slice(c);
+            f32::from_le_bytes(w)
+        })
+        .collect();
+    if values.iter().any(|x| !x.is_finite()) {
+        return Err(fail("holds NaN or infinite values".into()));
+    }
+    Ok(values)
+}
