@@ -1,88 +1,55 @@
-//! The sets that ship with the program; all written for it (see `data/README.md`).
+//! The sets and the neutral texts that ship inside the binary (`data/README.md` says how they were written).
 
-use super::{read, ContrastSet};
-use crate::Result;
+use super::read::{self, Format, ReadOptions};
+use super::set::{ContrastSet, NeutralText};
+use crate::{Error, Result};
 
-const SETS: &[(&str, &str)] = &[
-    ("ai-coordination", include_str!("../../data/concepts/ai-coordination.jsonl")),
-    ("fairness", include_str!("../../data/concepts/fairness.jsonl")),
-    ("happiness", include_str!("../../data/concepts/happiness.jsonl")),
-    ("harmfulness", include_str!("../../data/concepts/harmfulness.jsonl")),
-    ("myopic-reward", include_str!("../../data/concepts/myopic-reward.jsonl")),
-    ("survival-instinct", include_str!("../../data/concepts/survival-instinct.jsonl")),
-];
+macro_rules! shipped {
+    ($($name:literal),+ $(,)?) => {
+        /// Name and text of every shipped set, in the order they are listed.
+        const SHIPPED: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../data/concepts/", $name, ".jsonl")))),+];
+    };
+}
+
+shipped!(
+    "happiness",
+    "fear",
+    "corrigibility",
+    "survival-instinct",
+    "ai-coordination",
+    "myopic-reward",
+    "harmfulness",
+    "fairness",
+);
 
 const NEUTRAL: &str = include_str!("../../data/neutral.jsonl");
 
-/// A text that has nothing to do with the concepts, for fitting bridges and measuring drift.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct NeutralText {
-    /// Unique.
-    pub id: String,
-    /// Kind of text.
-    pub kind: String,
-    /// The text.
-    pub text: String,
+/// The shipped contrast set of that name, or `None` (see [`builtin_names`]; [`super::resolve`] also takes files
+/// and suggests the nearest name).
+///
+/// # Errors
+/// None in a sound build: a test reads every shipped set.
+pub fn builtin(name: &str) -> Result<Option<ContrastSet>> {
+    let Some((_, text)) = SHIPPED.iter().find(|(shipped, _)| *shipped == name) else { return Ok(None) };
+    let options = ReadOptions { format: Some(Format::Jsonl), ..ReadOptions::default() };
+    read::read_bytes(format!("shipped set {name}"), text.as_bytes(), &options).map(Some)
 }
 
 /// Names of the shipped sets.
 pub fn builtin_names() -> impl Iterator<Item = &'static str> {
-    SETS.iter().map(|(n, _)| *n)
+    SHIPPED.iter().map(|(name, _)| *name)
 }
 
-/// The shipped set `name`, where there is one.
+/// The shipped neutral texts: varied in kind and length, none about a shipped concept.
 ///
 /// # Errors
-/// None in a sound build; the tests read every set.
-pub fn builtin(name: &str) -> Result<Option<ContrastSet>> {
-    let Some((name, text)) = SETS.iter().find(|(n, _)| *n == name) else { return Ok(None) };
-    let mut set = read::parse(text.as_bytes(), name, Some(read::Format::Jsonl))?;
-    set.source = "shipped with methexis".into();
-    Ok(Some(set))
-}
-
-/// The shipped neutral texts.
-///
-/// # Errors
-/// None in a sound build.
+/// None in a sound build: a test reads every text.
 pub fn neutral() -> Result<Vec<NeutralText>> {
-    NEUTRAL
-        .lines()
-        .map(|l| serde_json::from_str(l).map_err(|e| crate::Error::input("neutral texts", e.to_string())))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contrast::{lint, Severity};
-
-    #[test]
-    fn every_shipped_set_is_complete_and_clean() {
-        let neutral = neutral().unwrap();
-        for name in builtin_names() {
-            let set = builtin(name).unwrap().unwrap();
-            set.check().unwrap();
-            assert_eq!(set.name, name);
-            assert!(set.train().count() >= 100, "{name}: {} train pairs", set.train().count());
-            assert!(set.test().count() >= 50, "{name}: {} test pairs", set.test().count());
-            assert!(
-                set.instruction.is_some() && set.opposite_instruction.is_some() && set.openings.len() >= 6
-            );
-            let report = lint(&set, &neutral, None);
-            let errors: Vec<_> = report.findings.iter().filter(|f| f.severity == Severity::Error).collect();
-            assert!(errors.is_empty(), "{name}: {errors:#?}");
-            assert!(report.distinct_2 > 0.55 && report.distinct_3 > 0.8, "{name}: {report:?}");
-        }
-    }
-
-    #[test]
-    fn the_neutral_texts_are_many_and_unlike() {
-        let texts = neutral().unwrap();
-        assert!(texts.len() >= 1000, "{}", texts.len());
-        let mut seen = std::collections::HashSet::new();
-        for t in &texts {
-            assert!(seen.insert(t.text.to_lowercase()), "{} occurs twice", t.text);
-        }
-    }
+    let read = |(index, line)| {
+        serde_json::from_str(line).map_err(|e: serde_json::Error| {
+            Error::format("shipped neutral texts", format!("line {}", index + 1), e.to_string())
+        })
+    };
+    NEUTRAL.lines().enumerate().map(read).collect()
 }
