@@ -269,7 +269,7 @@ fn range(headers: &HeaderMap) -> Option<(Option<u64>, Option<u64>)> {
 }
 
 /// Sleeps, but not through a stop.
-fn rest(pause: Duration, cancel: &Cancel) -> Result<()> {
+pub(crate) fn rest(pause: Duration, cancel: &Cancel) -> Result<()> {
     let step = Duration::from_millis(50);
     let mut left = pause;
     while !left.is_zero() {

@@ -27,11 +27,16 @@
 
 mod cache;
 mod download;
+mod hub;
+mod hub_cache;
+mod hub_files;
 mod named;
 mod network;
 mod pip;
 mod registry;
 mod seal;
+#[cfg(test)]
+mod tests;
 mod wheel;
 
 use std::ffi::OsString;
@@ -243,6 +248,7 @@ pub(crate) struct Surroundings {
     offline: bool,
     python: Option<OsString>,
     named_from: Option<String>,
+    hub: hub::Hub,
 }
 
 impl Surroundings {
@@ -251,6 +257,7 @@ impl Surroundings {
             offline: truthy("METHEXIS_OFFLINE") || truthy("HF_HUB_OFFLINE"),
             python: std::env::var_os("METHEXIS_PYTHON").filter(|value| !value.is_empty()),
             named_from: std::env::var("METHEXIS_NAMED_FROM").ok().filter(|value| !value.is_empty()),
+            hub: hub::Hub::from_variables(&|name| std::env::var_os(name)),
         }
     }
 }
@@ -276,7 +283,10 @@ impl Source {
         match self {
             Self::Local(path) => local(path),
             Self::Named(model) => resolve_named(model, options, surroundings),
-            Self::Hub { .. } => Err(Error::unsupported("the hub", "it follows")),
+            Self::Hub { repo, revision, file } => {
+                let wanted = hub::Wanted { repo, revision: revision.as_deref(), file: file.as_deref() };
+                hub::resolve(&wanted, &surroundings.hub, options, options.offline || surroundings.offline)
+            }
         }
     }
 
@@ -323,7 +333,10 @@ fn resolve_named(
 ) -> Result<Resolved> {
     match surroundings.named_from.as_deref() {
         None | Some("registry") => {}
-        Some("hub") => return Source::parse(model.hub)?.resolve_in(options, surroundings),
+        Some("hub") => {
+            let found = Source::parse(model.hub)?.resolve_in(options, surroundings)?;
+            return Ok(Resolved { name: model.name.to_string(), ..found });
+        }
         Some(other) => {
             return Err(Error::input(format!("METHEXIS_NAMED_FROM={other}"), "must be `registry` or `hub`"))
         }

@@ -252,7 +252,8 @@ impl Fetcher<'_> {
 
     fn direct(&self, location: &Location, what: &str) -> Result<PathBuf, Trouble> {
         let options = self.work.options;
-        if !location.direct {
+        let web = location.url.starts_with("https://") || location.url.starts_with("http://");
+        if !location.direct || !web {
             return Err(Trouble::Server(Error::fetch(what, "pip's settings ask for more than plain HTTPS")));
         }
         let via = Via::Given(location.proxy.as_deref());
