@@ -1,13 +1,5 @@
 //! The cache folder: where things lie in it, who may write, and what to say when the disk refuses.
-//!
-//! ```text
-//! <cache>/models/<name>.gguf            a finished model file
-//! <cache>/models/<name>/                a finished model folder
-//! <cache>/models/<name>….verified.json  its seal: size, time and SHA-256 of what was checked
-//! <cache>/partial/<name>/               what is being fetched; a later run goes on from here
-//! <cache>/locks/<name>.lock             held while a process fetches that model
-//! ```
-//! Models of the hub do not lie here but in the hub's own cache, which other programs share.
+//! Its layout is drawn in the documentation of [`super`].
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};

