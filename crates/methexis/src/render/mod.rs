@@ -81,6 +81,10 @@ pub(crate) fn measurement(m: &Measurement) -> String {
             });
         out.push_str(&format!("retention at dose {dose}: {what}\n"));
     }
+    for (c, more) in &m.over_controls {
+        let more = more.as_ref().map_or("not defined".into(), number);
+        out.push_str(&format!("carried over {}: {more} nats, paired\n", c.name()));
+    }
     for (c, r) in &m.control_retention {
         out.push_str(&format!(
             "the same ratio for {}: {}\n",
@@ -105,10 +109,9 @@ pub(crate) fn verdict(r: &DemoResult) -> String {
     let gain = |c: Condition| m.main(c).and_then(|x| x.gain);
     let (own, carried) = (gain(Condition::Own), gain(Condition::Carried));
     let (source, target, concept) = (&r.source.name, &r.target.name, &r.concept);
-    let controls: Vec<Condition> = [Condition::Random, Condition::Permuted, Condition::Other]
-        .into_iter()
-        .filter(|c| gain(*c).is_some_and(|g| carried.is_some_and(|k| g.high >= k.low)))
-        .collect();
+    // Paired by item: what the pairs have in common does not blur the comparison.
+    let controls: Vec<Condition> =
+        m.over_controls.iter().filter(|(_, more)| more.is_none_or(|x| x.low <= 0.0)).map(|c| c.0).collect();
     let mut text = match (own, carried) {
         (Some(own), _) if !own.excludes(0.0) => format!(
             "{target} cannot be steered towards {concept} at this dose even with its own direction, so nothing can be said about carrying it."

@@ -14,19 +14,26 @@ pub(crate) fn run(concept: &str, model: Option<&str>, context: &Context) -> Resu
         let encoded = model.as_ref().map(|m| m.tokenizer().encode(t, AddSpecial::No, Specials::Text));
         encoded.and_then(|e| e.ok()).map_or(0, |e| e.len())
     };
-    let report = lint(&set, &neutral, model.as_ref().map(|_| &count as _));
+    let report = lint(&set, &[], &neutral, model.as_ref().map(|_| &count as _));
     let mut text = format!(
         "{}: {} training and {} held-out pairs, {} forms\n  words a half   {:.1} positive, {:.1} negative\n  \
          distinct       {:.3} of word pairs, {:.3} of word triples\n",
-        report.set, report.train, report.test, report.forms, report.words_positive, report.words_negative,
-        report.distinct_2, report.distinct_3,
+        report.set,
+        report.train,
+        report.test,
+        report.forms.len(),
+        report.lengths.positive_words,
+        report.lengths.negative_words,
+        report.variety.distinct_2,
+        report.variety.distinct_3,
     );
     for f in &report.findings {
         text.push_str(&format!(
-            "  {:7} {}: {}\n",
+            "  {:7} {}: {}; {}\n",
             format!("{:?}", f.severity).to_lowercase(),
-            f.pair,
-            f.problem
+            f.pair.as_deref().unwrap_or("set"),
+            f.problem,
+            f.remedy
         ));
     }
     if report.findings.is_empty() {

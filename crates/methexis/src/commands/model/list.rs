@@ -16,11 +16,11 @@ pub(crate) fn run(context: &Context) -> Result<Outcome> {
             m.name.to_string(),
             m.about.to_string(),
             format!("{} MB", m.bytes / 1_000_000),
-            m.licence.to_string(),
+            m.licence.unwrap_or("not stated").to_string(),
             if here.is_some() { "yes" } else { "no" }.to_string(),
         ]);
         data.push(json!({
-            "name": m.name, "about": m.about, "bytes": m.bytes, "sha256": m.sha256, "licence": m.licence, "path": here,
+            "name": m.name, "about": m.about, "bytes": m.bytes, "sha256": m.sha256, "licence": m.licence, "path": here.map(|h| h.path),
         }));
     }
     let text = table(&["name", "what", "size", "licence", "here"], &rows);
