@@ -291,11 +291,8 @@ impl Decoder {
             }
         };
         if let Some(caches) = caches.as_deref_mut() {
-            if last < Site::ResidPost(a.depth() - 1) {
-                return Err(Error::input(
-                    "cache",
-                    "a pass that ends early would leave the upper blocks uncached",
-                ));
+            if prefix.is_some() {
+                return Err(Error::input("caches", "cannot be given together with a shared prefix"));
             }
             if caches.len() != batch.sequences().len() {
                 return Err(Error::input(
