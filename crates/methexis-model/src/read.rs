@@ -274,7 +274,8 @@ pub fn read(
         }
     }
     // What all texts begin with (a template's system turn, as a rule) is computed once.
-    let shared = common_prefix(items.iter().map(|i| (i.tokens.as_slice(), i.rows.iter().copied().min().unwrap_or(0))));
+    let shared =
+        common_prefix(items.iter().map(|i| (i.tokens.as_slice(), i.rows.iter().copied().min().unwrap_or(0))));
     let head = items.first().and_then(|i| i.tokens.get(..shared)).unwrap_or_default();
     let prefix = match sites.iter().max() {
         Some(last) if shared > 0 => Some(decoder.prefix(head, edits, *last)?),

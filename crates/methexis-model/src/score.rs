@@ -163,7 +163,8 @@ pub fn score_with(
             .collect();
         let mut below = Snapshot { site: Site::ResidPre(shared), found: None };
         if shared > 0 {
-            decoder.run(&batch, Pass { taps: vec![&mut below], prefix: plain.as_ref(), ..Pass::default() })?;
+            decoder
+                .run(&batch, Pass { taps: vec![&mut below], prefix: plain.as_ref(), ..Pass::default() })?;
         }
         for (v, ((version, scores), prefix)) in versions.iter_mut().zip(&mut out).zip(&prefixes).enumerate() {
             options.cancel.check()?;
@@ -172,8 +173,13 @@ pub fn score_with(
                 None => Start::Tokens,
             };
             let taps = version.iter_mut().map(|e| e as &mut dyn Tap).collect();
-            let pass =
-                Pass { taps, logits: LogitRows::Rows(rows.clone()), start, prefix: prefix.as_ref(), ..Pass::default() };
+            let pass = Pass {
+                taps,
+                logits: LogitRows::Rows(rows.clone()),
+                start,
+                prefix: prefix.as_ref(),
+                ..Pass::default()
+            };
             let logits = decoder.run(&batch, pass)?.ok_or_else(|| Error::input("logits", "were not made"))?;
             let log_probs = log_softmax(&logits)?;
             visit(number, v, &log_probs)?;

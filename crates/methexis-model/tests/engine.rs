@@ -33,10 +33,15 @@ fn add(model: &Model, block: usize, size: f32, scope: Scope) -> Edit {
 }
 
 fn texts(model: &Model) -> Vec<Vec<u32>> {
-    ["One.", "The harbour master counted the boats twice.", "def f(x):\n    return x + 1\n", "ünïcödé 日本 🦊"]
-        .iter()
-        .map(|t| model.encode(t).unwrap().ids)
-        .collect()
+    [
+        "One.",
+        "The harbour master counted the boats twice.",
+        "def f(x):\n    return x + 1\n",
+        "ünïcödé 日本 🦊",
+    ]
+    .iter()
+    .map(|t| model.encode(t).unwrap().ids)
+    .collect()
 }
 
 #[test]
@@ -46,18 +51,32 @@ fn batch_1_equals_batch_n_and_no_token_is_a_pad() {
     }
     let model = open(NAME, Precision::F32);
     let texts = texts(&model);
-    let together = logits(&model, &Batch::new(texts.iter().map(|t| Sequence::new(t.clone())).collect()).unwrap(), &mut [], None);
+    let together = logits(
+        &model,
+        &Batch::new(texts.iter().map(|t| Sequence::new(t.clone())).collect()).unwrap(),
+        &mut [],
+        None,
+    );
     for (t, row) in texts.iter().zip(&together) {
         let alone = logits(&model, &whole(t), &mut [], None);
         assert!(relative(row, &alone[0]) < 1e-5);
     }
     // The same through the planned read, whatever the budget of a batch.
-    let items: Vec<ReadItem> = texts.iter().map(|t| ReadItem { tokens: t.clone(), rows: vec![t.len() - 1] }).collect();
+    let items: Vec<ReadItem> =
+        texts.iter().map(|t| ReadItem { tokens: t.clone(), rows: vec![t.len() - 1] }).collect();
     let sites = [Site::ResidPost(11)];
     let mut rows = Vec::new();
     for batch_tokens in [1, 16, 512] {
         let mut kept = KeepRows::default();
-        read(model.decoder(), &items, &sites, &mut [], &ReadOptions { batch_tokens, ..ReadOptions::default() }, &mut kept).unwrap();
+        read(
+            model.decoder(),
+            &items,
+            &sites,
+            &mut [],
+            &ReadOptions { batch_tokens, ..ReadOptions::default() },
+            &mut kept,
+        )
+        .unwrap();
         rows.push(kept.sites.remove(0));
     }
     for r in &rows[1..] {
@@ -86,7 +105,15 @@ fn a_shared_prefix_changes_no_row() {
         read(model.decoder(), &items, &sites, &mut e, &ReadOptions::default(), &mut together).unwrap();
         for (i, item) in items.iter().enumerate() {
             let mut alone = KeepRows::default();
-            read(model.decoder(), std::slice::from_ref(item), &sites, &mut e, &ReadOptions::default(), &mut alone).unwrap();
+            read(
+                model.decoder(),
+                std::slice::from_ref(item),
+                &sites,
+                &mut e,
+                &ReadOptions::default(),
+                &mut alone,
+            )
+            .unwrap();
             for s in 0..2 {
                 let r = relative(together.sites[s].row(i).unwrap(), alone.sites[s].row(0).unwrap());
                 assert!(r < 1e-5, "edited {edited}, text {i}, site {s}: {r:.1e}");
@@ -107,13 +134,19 @@ fn prefill_chunked_prefill_and_decode_agree_also_when_steered() {
         for scope in [None, Some(Scope::All), Some(Scope::Response), Some(Scope::Positions(vec![2, n - 2]))] {
             let mut edits: Vec<Edit> = scope.into_iter().map(|s| add(&model, 5, 0.7, s)).collect();
             let response = Some(n / 2);
-            let at_once = logits(&model, &Batch::new(vec![Sequence { tokens: ids.clone(), response, ..Sequence::default() }]).unwrap(), &mut edits, None);
+            let at_once = logits(
+                &model,
+                &Batch::new(vec![Sequence { tokens: ids.clone(), response, ..Sequence::default() }]).unwrap(),
+                &mut edits,
+                None,
+            );
             for cuts in [vec![n], vec![3, n], vec![1, 4, n], (1..=n).collect::<Vec<_>>()] {
                 let mut caches = [Cache::new()];
                 let mut past = 0;
                 let mut last = Vec::new();
                 for end in cuts {
-                    let s = Sequence { tokens: ids[past..end].to_vec(), past, response, ..Sequence::default() };
+                    let s =
+                        Sequence { tokens: ids[past..end].to_vec(), past, response, ..Sequence::default() };
                     last = logits(&model, &Batch::new(vec![s]).unwrap(), &mut edits, Some(&mut caches));
                     past = end;
                 }
@@ -156,7 +189,8 @@ fn a_dose_of_zero_and_an_empty_plan_are_bit_identical() {
     let zero = logits(&model, &whole(&ids), &mut [add(&model, 9, 0.0, Scope::All)], None);
     assert!(plain == zero);
     // An edit that reaches no position changes nothing either.
-    let nowhere = logits(&model, &whole(&ids), &mut [add(&model, 9, 3.0, Scope::Positions(vec![1000]))], None);
+    let nowhere =
+        logits(&model, &whole(&ids), &mut [add(&model, 9, 3.0, Scope::Positions(vec![1000]))], None);
     assert!(plain == nowhere);
     let once = logits(&model, &whole(&ids), &mut [add(&model, 9, 3.0, Scope::All)], None);
     assert!(plain != once);
@@ -173,7 +207,8 @@ fn the_cache_of_an_edited_prefix_serves_no_other_plan() {
     let ids = model.encode("A plain sentence about a bridge.").unwrap().ids;
     let mut caches = [Cache::new()];
     logits(&model, &whole(&ids), &mut [add(&model, 9, 1.0, Scope::All)], Some(&mut caches));
-    let next = Batch::new(vec![Sequence { tokens: vec![5], past: ids.len(), ..Sequence::default() }]).unwrap();
+    let next =
+        Batch::new(vec![Sequence { tokens: vec![5], past: ids.len(), ..Sequence::default() }]).unwrap();
     for mut other in [vec![], vec![add(&model, 9, 2.0, Scope::All)], vec![add(&model, 10, 1.0, Scope::All)]] {
         let taps = other.iter_mut().map(|e| e as &mut dyn Tap).collect();
         let pass = Pass { taps, caches: Some(&mut caches), logits: LogitRows::Last, ..Pass::default() };
@@ -209,14 +244,21 @@ fn scores_of_versions_are_those_of_each_alone() {
         return;
     }
     let model = open(NAME, Precision::F32);
-    let items: Vec<ScoreItem> = [("The capital of France is", " Paris."), ("The capital of Italy is", " a city called Rome.")]
-        .iter()
-        .map(|(p, c)| {
-            let tokens = model.encode(&format!("{p}{c}")).unwrap().ids;
-            ScoreItem { completion: model.encode(p).unwrap().len(), tokens, candidates: vec![10, 20] }
-        })
-        .collect();
-    let version = |k: usize| if k == 0 { vec![] } else { vec![add(&model, 10 + k, 0.8, Scope::All), add(&model, 14, 0.3, Scope::Response)] };
+    let items: Vec<ScoreItem> =
+        [("The capital of France is", " Paris."), ("The capital of Italy is", " a city called Rome.")]
+            .iter()
+            .map(|(p, c)| {
+                let tokens = model.encode(&format!("{p}{c}")).unwrap().ids;
+                ScoreItem { completion: model.encode(p).unwrap().len(), tokens, candidates: vec![10, 20] }
+            })
+            .collect();
+    let version = |k: usize| {
+        if k == 0 {
+            vec![]
+        } else {
+            vec![add(&model, 10 + k, 0.8, Scope::All), add(&model, 14, 0.3, Scope::Response)]
+        }
+    };
     let mut versions = vec![version(0), version(1), version(2)];
     let all = score(model.decoder(), &items, &mut versions, &ScoreOptions::default()).unwrap();
     for (k, scores) in all.iter().enumerate() {
@@ -224,8 +266,13 @@ fn scores_of_versions_are_those_of_each_alone() {
             // Position by position from whole passes.
             for (j, lp) in s.log_probs.iter().enumerate() {
                 let at = item.completion + j;
-                let sequence = Sequence { tokens: item.tokens[..at].to_vec(), response: Some(item.completion), ..Sequence::default() };
-                let row = logits(&model, &Batch::new(vec![sequence]).unwrap(), &mut version(k), None).remove(0);
+                let sequence = Sequence {
+                    tokens: item.tokens[..at].to_vec(),
+                    response: Some(item.completion),
+                    ..Sequence::default()
+                };
+                let row =
+                    logits(&model, &Batch::new(vec![sequence]).unwrap(), &mut version(k), None).remove(0);
                 let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let total = row.iter().map(|l| (l - max).exp()).sum::<f32>().ln() + max;
                 let want = row[item.tokens[at] as usize] - total;
@@ -246,7 +293,8 @@ fn quantised_weights_agree_with_dequantised_ones_within_their_error() {
     for (name, bound) in [("smollm2-135m", 0.08), ("qwen2.5-coder-0.5b", 0.08)] {
         let (f32s, quantised) = (open(name, Precision::F32), open(name, Precision::Quantized));
         let ids = f32s.encode("The quick brown fox jumps over the lazy dog.").unwrap().ids;
-        let (a, b) = (logits(&f32s, &whole(&ids), &mut [], None), logits(&quantised, &whole(&ids), &mut [], None));
+        let (a, b) =
+            (logits(&f32s, &whole(&ids), &mut [], None), logits(&quantised, &whole(&ids), &mut [], None));
         let r = relative(&b[0], &a[0]);
         assert!(r > 0.0 && r < bound, "{name}: {r}");
     }
@@ -268,9 +316,11 @@ fn a_site_or_a_layer_that_is_not_there_is_refused() {
     assert_eq!(Site::resid_post(-1, a).unwrap(), Site::ResidPost(29));
     assert_eq!(Site::resid_post(-30, a).unwrap(), Site::ResidPost(0));
     assert!(Site::resid_post(-31, a).is_err() && Site::resid_post(30, a).is_err());
-    let wide = Edit::new(Site::ResidPost(3), Scope::All, Operation::Add(vec![1.0; 896]), a, &Device::Cpu).unwrap_err();
+    let wide = Edit::new(Site::ResidPost(3), Scope::All, Operation::Add(vec![1.0; 896]), a, &Device::Cpu)
+        .unwrap_err();
     assert!(wide.to_string().contains("another model or site"), "{wide}");
-    let nan = Edit::new(Site::ResidPost(3), Scope::All, Operation::Add(vec![f32::NAN; 576]), a, &Device::Cpu).unwrap_err();
+    let nan = Edit::new(Site::ResidPost(3), Scope::All, Operation::Add(vec![f32::NAN; 576]), a, &Device::Cpu)
+        .unwrap_err();
     assert!(nan.to_string().contains("NaN"), "{nan}");
 }
 
@@ -282,11 +332,13 @@ fn an_ablated_direction_is_gone() {
     let model = open(NAME, Precision::F32);
     let a = model.architecture();
     let v = signs(3, a.width);
-    let mut edits = [Edit::new(Site::ResidPost(7), Scope::All, Operation::Ablate(v.clone()), a, &Device::Cpu).unwrap()];
+    let mut edits =
+        [Edit::new(Site::ResidPost(7), Scope::All, Operation::Ablate(v.clone()), a, &Device::Cpu).unwrap()];
     let ids = model.encode("Bread, butter and jam.").unwrap().ids;
     let items = [ReadItem { rows: (0..ids.len()).collect(), tokens: ids }];
     let mut kept = KeepRows::default();
-    read(model.decoder(), &items, &[Site::ResidPost(7)], &mut edits, &ReadOptions::default(), &mut kept).unwrap();
+    read(model.decoder(), &items, &[Site::ResidPost(7)], &mut edits, &ReadOptions::default(), &mut kept)
+        .unwrap();
     for row in kept.sites[0].iter() {
         let along: f32 = row.iter().zip(&v).map(|(x, s)| x * s).sum::<f32>() / (a.width as f32).sqrt();
         let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();

@@ -54,7 +54,10 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8])) {
 fn tokenizer_metadata() -> Metadata {
     let mut m = Metadata::new();
     m.insert("tokenizer.ggml.model", Value::String("llama".into()));
-    m.insert("tokenizer.ggml.tokens", Value::Array(Array::String(["<unk>", "a", "b", "ab", "▁"].map(String::from).to_vec())));
+    m.insert(
+        "tokenizer.ggml.tokens",
+        Value::Array(Array::String(["<unk>", "a", "b", "ab", "▁"].map(String::from).to_vec())),
+    );
     m.insert("tokenizer.ggml.scores", Value::Array(Array::F32(vec![0.0, -1.0, -2.0, -3.0, -4.0])));
     m.insert("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![2, 1, 1, 1, 4])));
     m.insert("tokenizer.ggml.unknown_token_id", Value::U32(0));

@@ -146,7 +146,11 @@ fn unknown_types_families_and_shapes_are_named() {
     t[4] = RawTensor::f32("blk.0.attn_k.weight", vec![8, 8], &[0.5; 64]);
     let e = decoder(&metadata(), &t).unwrap_err().to_string();
     assert!(e.contains("has shape [8, 8]") && e.contains("[4, 8]"), "{e}");
-    for (key, v) in [("llama.attention.head_count_kv", 0), ("llama.attention.head_count", 3), ("llama.block_count", u32::MAX)] {
+    for (key, v) in [
+        ("llama.attention.head_count_kv", 0),
+        ("llama.attention.head_count", 3),
+        ("llama.block_count", u32::MAX),
+    ] {
         let mut m = metadata();
         m.insert(key, Value::U32(v));
         assert!(decoder(&m, &tensors()).is_err(), "{key} = {v}");
@@ -185,7 +189,11 @@ fn an_empty_file_a_folder_without_weights_and_a_pickle_are_refused() {
 fn a_shard_outside_of_the_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("config.json"), "{\"model_type\":\"llama\"}").unwrap();
-    std::fs::write(dir.path().join("model.safetensors.index.json"), r#"{"weight_map":{"a":"../../etc/passwd"}}"#).unwrap();
+    std::fs::write(
+        dir.path().join("model.safetensors.index.json"),
+        r#"{"weight_map":{"a":"../../etc/passwd"}}"#,
+    )
+    .unwrap();
     let e = Checkpoint::open(dir.path()).unwrap_err().to_string();
     assert!(e.contains("no plain file name"), "{e}");
 }

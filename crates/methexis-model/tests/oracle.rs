@@ -24,7 +24,8 @@ struct Golden {
 fn load(name: &str) -> Golden {
     let json = std::fs::read_to_string(golden(&format!("forward_{name}.json"))).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
-    let tensors = candle_core::safetensors::load(golden(&format!("forward_{name}.safetensors")), &Device::Cpu).unwrap();
+    let tensors =
+        candle_core::safetensors::load(golden(&format!("forward_{name}.safetensors")), &Device::Cpu).unwrap();
     Golden { prompts: json["prompts"].as_array().unwrap().clone(), tensors }
 }
 
@@ -43,7 +44,8 @@ fn encode(model: &Model, prompt: &Value) -> Vec<u32> {
         Value::String(text) => model.encode(text).unwrap().ids,
         Value::Array(messages) => {
             let text = |m: &Value, f: &str| m[f].as_str().unwrap().to_string();
-            let messages: Vec<Message> = messages.iter().map(|m| Message::new(text(m, "role"), text(m, "content"))).collect();
+            let messages: Vec<Message> =
+                messages.iter().map(|m| Message::new(text(m, "role"), text(m, "content"))).collect();
             model.encode_chat(&messages, true).unwrap().encoding.ids
         }
         other => panic!("{other}"),
@@ -60,7 +62,11 @@ fn rows_at(model: &Model, ids: &[u32], sites: &[Site], rows: Vec<usize>) -> Vec<
 fn last_logits(model: &Model, ids: &[u32], edits: &mut [Edit]) -> Vec<f32> {
     let taps = edits.iter_mut().map(|e| e as &mut dyn Tap).collect();
     let batch = Batch::new(vec![Sequence::new(ids)]).unwrap();
-    let logits = model.decoder().run(&batch, Pass { taps, logits: LogitRows::Last, ..Pass::default() }).unwrap().unwrap();
+    let logits = model
+        .decoder()
+        .run(&batch, Pass { taps, logits: LogitRows::Last, ..Pass::default() })
+        .unwrap()
+        .unwrap();
     logits.flatten_all().unwrap().to_vec1().unwrap()
 }
 
@@ -96,7 +102,11 @@ fn tokens_states_and_logits(name: &str) {
             for (k, at) in [n / 2, n - 1].into_iter().enumerate() {
                 let start = (s * 2 + k) * width;
                 let r = relative(&rows[at], &want[start..start + width]);
-                assert!(r < 1e-4, "{name}, prompt {p}, {}, token {at}: relative difference {r:.1e}", sites[s]);
+                assert!(
+                    r < 1e-4,
+                    "{name}, prompt {p}, {}, token {at}: relative difference {r:.1e}",
+                    sites[s]
+                );
                 worst = worst.max(r);
             }
         }
@@ -106,16 +116,26 @@ fn tokens_states_and_logits(name: &str) {
             for (t, row) in all[l + 1].iter().enumerate() {
                 let norm = norms[l * n + t];
                 let own = row.iter().map(|x| x * x).sum::<f32>().sqrt();
-                assert!((own / norm - 1.0).abs() < 1e-4, "{name}, prompt {p}, block {l}, token {t}: norm {own} for {norm}");
+                assert!(
+                    (own / norm - 1.0).abs() < 1e-4,
+                    "{name}, prompt {p}, block {l}, token {t}: norm {own} for {norm}"
+                );
                 for (j, plane) in planes.iter().enumerate() {
-                    let along: f32 = row.iter().zip(plane).map(|(x, s)| x * s).sum::<f32>() / (width as f32).sqrt();
+                    let along: f32 =
+                        row.iter().zip(plane).map(|(x, s)| x * s).sum::<f32>() / (width as f32).sqrt();
                     let apart = (along - sketch[(l * n + t) * 4 + j]).abs() / norm;
-                    assert!(apart < 2e-4, "{name}, prompt {p}, block {l}, token {t}: sketch {j} apart by {apart:.1e}");
+                    assert!(
+                        apart < 2e-4,
+                        "{name}, prompt {p}, block {l}, token {t}: sketch {j} apart by {apart:.1e}"
+                    );
                 }
             }
         }
         let logits = last_logits(&model, &ids, &mut []);
-        let r = relative(&strided(&logits, prompt["stride"].as_u64().unwrap()), &golden.row(&format!("strided.{p}")));
+        let r = relative(
+            &strided(&logits, prompt["stride"].as_u64().unwrap()),
+            &golden.row(&format!("strided.{p}")),
+        );
         assert!(r < 1e-4, "{name}, prompt {p}: logits apart by {r:.1e}");
         assert!((log_sum_exp(&logits) - prompt["logsumexp"].as_f64().unwrap()).abs() < 1e-3);
     }
@@ -131,12 +151,17 @@ fn greedy_text(name: &str) {
         let request = Request { prompt: golden.ids(p), edits: Vec::new() };
         let options = Options { max_tokens: 40, ..Options::default() };
         let ours = generate(model.decoder(), &request, &options, &mut |_| Flow::Continue).unwrap().tokens;
-        let theirs: Vec<u32> = prompt["greedy"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
+        let theirs: Vec<u32> =
+            prompt["greedy"].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect();
         let gaps: Vec<f64> = prompt["gaps"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
         for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
             if a != b {
                 // Where two logits are as good as equal, either is right; what follows is another text.
-                assert!(gaps[i] < 1e-3, "{name}, prompt {p}, token {i}: {a} for {b} with a gap of {}", gaps[i]);
+                assert!(
+                    gaps[i] < 1e-3,
+                    "{name}, prompt {p}, token {i}: {a} for {b} with a gap of {}",
+                    gaps[i]
+                );
                 break;
             }
         }
@@ -189,7 +214,10 @@ fn sites_and_edits(name: &str) {
             };
             let edit_ours = Edit::new(site, scope, operation, &a, &Device::Cpu).unwrap();
             let logits = last_logits(&model, &ids, &mut [edit_ours]);
-            let r = relative(&strided(&logits, prompt["stride"].as_u64().unwrap()), &golden.row(&format!("edited.{p}.{e}")));
+            let r = relative(
+                &strided(&logits, prompt["stride"].as_u64().unwrap()),
+                &golden.row(&format!("edited.{p}.{e}")),
+            );
             assert!(r < 2e-4, "{name}, prompt {p}, edit {e} at {site}: logits apart by {r:.1e}");
             assert!((log_sum_exp(&logits) - edit["logsumexp"].as_f64().unwrap()).abs() < 2e-3);
         }

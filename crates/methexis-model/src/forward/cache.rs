@@ -67,7 +67,10 @@ impl Cache {
         if len != self.len {
             return Err(Error::input(
                 "cache",
-                format!("holds {len} of {} positions in block {block}: it was filled by a pass that ended early", self.len),
+                format!(
+                    "holds {len} of {} positions in block {block}: it was filled by a pass that ended early",
+                    self.len
+                ),
             ));
         }
         if len + n > capacity {
@@ -91,7 +94,9 @@ impl Cache {
     /// Keys and values of all positions in `block`, to be seen by sequences that begin alike.
     pub(super) fn shared(&self, block: usize) -> Result<(Tensor, Tensor)> {
         match self.blocks.get(block) {
-            Some(Some(kv)) if kv.len == self.len => Ok((kv.key.narrow(0, 0, kv.len)?, kv.value.narrow(0, 0, kv.len)?)),
+            Some(Some(kv)) if kv.len == self.len => {
+                Ok((kv.key.narrow(0, 0, kv.len)?, kv.value.narrow(0, 0, kv.len)?))
+            }
             _ => Err(Error::input("shared prefix", format!("was not computed up to block {block}"))),
         }
     }
@@ -101,7 +106,10 @@ impl Cache {
         if self.edits.unwrap_or(0) == edits {
             return Ok(());
         }
-        Err(Error::input("shared prefix", "was computed under other edits; a steered prefix cannot serve another plan"))
+        Err(Error::input(
+            "shared prefix",
+            "was computed under other edits; a steered prefix cannot serve another plan",
+        ))
     }
 
     /// Records that a whole pass over `n` further positions is done.

@@ -356,7 +356,17 @@ impl Decoder {
             let rotary =
                 rotary.get(kind).ok_or_else(|| Error::input("rotary embedding", "kind is missing"))?;
             let block = self.block(l)?;
-            match block.run(l, h, a, batch, rotary, &mut masks, caches.as_deref_mut(), prefix, &mut visitor)? {
+            match block.run(
+                l,
+                h,
+                a,
+                batch,
+                rotary,
+                &mut masks,
+                caches.as_deref_mut(),
+                prefix,
+                &mut visitor,
+            )? {
                 Some(next) => h = next,
                 None => {
                     return self.finish(batch, caches, None);

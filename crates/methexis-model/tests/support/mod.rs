@@ -24,7 +24,11 @@ pub fn skipped(test: &str) -> bool {
 pub fn path(name: &str) -> PathBuf {
     let options = FetchOptions::from_env().expect("a cache folder");
     let found = Source::parse(name).expect("a known name").resolve(&options);
-    found.unwrap_or_else(|e| panic!("{name} cannot be had ({e}); set METHEXIS_SKIP_MODEL_TESTS=1 to go without")).path
+    found
+        .unwrap_or_else(|e| {
+            panic!("{name} cannot be had ({e}); set METHEXIS_SKIP_MODEL_TESTS=1 to go without")
+        })
+        .path
 }
 
 pub fn open(name: &str, precision: Precision) -> Model {

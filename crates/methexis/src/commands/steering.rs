@@ -33,10 +33,12 @@ pub(crate) fn edits(flags: &Steering, model: &Model) -> Result<Vec<Edit>> {
             let dose = match (flags.raw, norm) {
                 (true, _) => Dose::Raw(dose),
                 (false, Some(_)) => Dose::Relative(share),
-                (false, None) => return Err(Failure::usage(format!(
+                (false, None) => {
+                    return Err(Failure::usage(format!(
                     "{} does not say the typical norm at {site}, so a relative dose means nothing; use --raw",
                     path.display()
-                ))),
+                )))
+                }
             };
             plan.steps.push(Step {
                 site: *site,

@@ -38,7 +38,8 @@ pub(crate) fn run(a: &BridgeFit, context: &Context) -> Result<Outcome> {
     if let Some(concept) = &a.concept {
         let set = resolve(concept)?;
         let report = methexis_concept::contrast::lint(&set, &[], &texts, None);
-        let n = report.findings.iter().filter(|f| f.rule == methexis_concept::contrast::Rule::Neutral).count();
+        let n =
+            report.findings.iter().filter(|f| f.rule == methexis_concept::contrast::Rule::Neutral).count();
         if n > 0 {
             warnings.push(format!(
                 "{n} texts of {concept} stand in the bridge's text: what it carries of this concept proves nothing"
