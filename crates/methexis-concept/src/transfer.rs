@@ -11,7 +11,7 @@ use crate::bridge::{fit, permute_texts, Bridge, Endpoint, Facts, Fit, FitOptions
 use crate::contrast::{text_hash, ContrastSet, NeutralText, Pair, Split};
 use crate::direction::{separation, Direction, Method, Provenance, Separation};
 use crate::layout::Style;
-use crate::measure::{measure, CarriedVectors, MeasureOptions, Measurement, Vectors};
+use crate::measure::{measure, CarriedVectors, MeasureOptions, Measurement, Report, Vectors};
 use crate::reading::{pair_texts, read_items, read_pairs, PairRows, Pairing};
 use crate::rows::Rows;
 use crate::{Error, Result};
@@ -50,7 +50,7 @@ pub struct TransferOptions<'a> {
     /// Asked between passes.
     pub cancel: Cancel,
     /// Called with (what, done, total).
-    pub progress: Option<&'a dyn Fn(&str, usize, usize)>,
+    pub progress: Option<Report<'a>>,
 }
 
 impl Default for TransferOptions<'_> {

@@ -151,9 +151,11 @@ pub fn score_with(
             next += 1;
         }
         let chunk = items.get(first..next).unwrap_or_default();
-        let sequences =
-            chunk.iter().map(|i| Sequence::new(i.tokens.clone()).with_response(i.completion)).collect();
-        let batch = Batch::new(sequences)?;
+        let sequences = chunk.iter().map(|i| {
+            let tokens = i.tokens.get(common..).unwrap_or_default().to_vec();
+            Sequence { tokens, past: common, response: Some(i.completion), ..Sequence::default() }
+        });
+        let batch = Batch::new(sequences.collect())?;
         let rows: Vec<u32> = batch
             .spans()
             .zip(chunk)

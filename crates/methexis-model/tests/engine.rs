@@ -1,5 +1,5 @@
 //! Laws of the engine on real weights; each test is named after the mistake it guards against.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod support;
 
@@ -244,14 +244,16 @@ fn scores_of_versions_are_those_of_each_alone() {
         return;
     }
     let model = open(NAME, Precision::F32);
-    let items: Vec<ScoreItem> =
-        [("The capital of France is", " Paris."), ("The capital of Italy is", " a city called Rome.")]
-            .iter()
-            .map(|(p, c)| {
-                let tokens = model.encode(&format!("{p}{c}")).unwrap().ids;
-                ScoreItem { completion: model.encode(p).unwrap().len(), tokens, candidates: vec![10, 20] }
-            })
-            .collect();
+    let items: Vec<ScoreItem> = [
+        ("On the map of the whole world, the capital of France is", " Paris."),
+        ("On the map of the whole world, the capital of Italy is", " a city called Rome."),
+    ]
+    .iter()
+    .map(|(p, c)| {
+        let tokens = model.encode(&format!("{p}{c}")).unwrap().ids;
+        ScoreItem { completion: model.encode(p).unwrap().len(), tokens, candidates: vec![10, 20] }
+    })
+    .collect();
     let version = |k: usize| {
         if k == 0 {
             vec![]

@@ -1,5 +1,5 @@
 //! Mutation fuzzing of the readers of model files, for METHEXIS_FUZZ_SECONDS (a blink where unset, a minute in CI).
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::path::Path;
 use std::time::{Duration, Instant};

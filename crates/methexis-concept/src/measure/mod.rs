@@ -7,4 +7,4 @@ pub mod stats;
 
 pub use conditions::{random, CarriedVectors, Condition, Vectors};
 pub use letters::{letters, LetterScores};
-pub use run::{measure, Likeness, MeasureOptions, Measurement, Row, Steerability};
+pub use run::{measure, Likeness, MeasureOptions, Measurement, Report, Row, Steerability};

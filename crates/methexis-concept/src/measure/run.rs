@@ -14,6 +14,9 @@ use crate::plan::{Dose, Plan};
 use crate::reading::PairRows;
 use crate::{Error, Result};
 
+/// Hears how long work goes on: what, done, total.
+pub type Report<'a> = &'a dyn Fn(&str, usize, usize);
+
 /// What to measure and how.
 #[derive(Clone)]
 pub struct MeasureOptions<'a> {
@@ -42,7 +45,7 @@ pub struct MeasureOptions<'a> {
     /// Asked between passes.
     pub cancel: Cancel,
     /// Called with (what, done, total).
-    pub progress: Option<&'a dyn Fn(&str, usize, usize)>,
+    pub progress: Option<Report<'a>>,
 }
 
 /// One condition at one dose.

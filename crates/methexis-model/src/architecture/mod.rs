@@ -228,13 +228,13 @@ impl Architecture {
         bounded("key/value heads", self.kv_heads, self.heads)?;
         bounded("head width", self.head_dim, 8192)?;
         bounded("context", self.context, 1 << 30)?;
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             return bad(
                 "heads",
                 format!("{} query heads are not a multiple of {} key/value heads", self.heads, self.kv_heads),
             );
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             return bad("head width", format!("{} is odd; rotary embedding needs pairs", self.head_dim));
         }
         if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {

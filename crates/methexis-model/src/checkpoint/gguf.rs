@@ -143,7 +143,7 @@ impl Gguf {
         // Blocks hold nothing wider than f32; a file with a smaller alignment is copied first, since candle
         // views the bytes as blocks.
         let copied;
-        let raw = if (raw.as_ptr() as usize) % 8 == 0 {
+        let raw = if (raw.as_ptr() as usize).is_multiple_of(8) {
             raw
         } else {
             copied = aligned_copy(raw);
