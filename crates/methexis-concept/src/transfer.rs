@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use methexis_model::edit::Scope;
 use methexis_model::read::ReadOptions;
-use methexis_model::{Cancel, Model, Site};
+use methexis_model::{Cancel, Model, ModelId, Site};
 
 use crate::bridge::{fit, permute_texts, Bridge, Endpoint, Facts, Fit, FitOptions, Kind, PairedRows};
 use crate::contrast::{text_hash, ContrastSet, NeutralText, Pair, Split};
@@ -260,34 +260,22 @@ pub fn transfer(
     let permuted_rows = permute_texts(&rows, options.seed);
     let permuted_fit = fit(&permuted_rows, &FitOptions { lambdas: vec![fitted.lambda], ..fitting })?;
 
-    let endpoint = |side: &Side<'_>, i: usize, rows: &Rows| Endpoint {
-        model: side.model.id().clone(),
-        site: side.sites.get(i).copied().unwrap_or(Site::Embed),
-        typical_norm: rows.median_norm(),
+    let text_source = "shipped neutral texts";
+    let (Some(site_s), Some(site_t)) = (from.sites.get(s), to.sites.get(t)) else {
+        return Err(Error::input("block", "is not there"));
     };
-    let facts = Facts {
-        source: endpoint(&from, s, rows.source()),
-        target: endpoint(&to, t, rows.target()),
+    let joined = Joined {
+        source: (source.id(), *site_s, from.style),
+        target: (target.id(), *site_t, to.style),
         kind: options.kind,
-        lambda: fitted.lambda,
-        rows: options.pairing.name().into(),
-        style: format!("{} to {}", from.style.name(), to.style.name()),
-        n_rows: rows.n(),
-        n_texts: rows.n_texts(),
-        fit_r2: fitted.fit_r2,
-        held_out_r2: fitted.held_out_r2,
-        held_out_r2_raw: fitted.held_out_r2_raw,
-        interpolates: fitted.interpolates,
+        pairing: options.pairing,
         permuted: false,
-        text_hash: text_hash(fit_texts.iter().copied()),
-        text_source: "shipped neutral texts".into(),
-        version: env!("CARGO_PKG_VERSION").into(),
+        texts: &fit_texts,
+        text_source,
     };
-    let bridge = assemble(&fitted, facts.clone());
-    let permuted = assemble(
-        &permuted_fit,
-        Facts { permuted: true, held_out_r2: permuted_fit.held_out_r2, ..facts.clone() },
-    );
+    let bridge = joined.bridge(&fitted, &rows);
+    let permuted = Joined { permuted: true, ..joined }.bridge(&permuted_fit, &permuted_rows);
+    let facts = bridge.facts.clone();
 
     let direction =
         |side: &Side<'_>, i: usize, rows: &PairRows, set: &ContrastSet, typical: f64| -> Result<Direction> {
@@ -358,16 +346,59 @@ fn best(values: impl Iterator<Item = f64>) -> usize {
     values.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(i, _)| i)
 }
 
-fn assemble(fit: &Fit, facts: Facts) -> Bridge {
-    let f32s = |v: &[f64]| v.iter().map(|x| *x as f32).collect::<Vec<f32>>();
-    let map = (0..fit.map.nrows()).flat_map(|i| (0..fit.map.ncols()).map(move |j| (i, j)));
-    Bridge {
-        map: map.map(|(i, j)| *fit.map.get(i, j) as f32).collect(),
-        mean_source: f32s(&fit.means.0),
-        mean_target: f32s(&fit.means.1),
-        std_source: f32s(&fit.stds.0),
-        std_target: f32s(&fit.stds.1),
-        facts,
+/// What a bridge joins, for its provenance.
+pub struct Joined<'a> {
+    /// Source model, site and layout.
+    pub source: (&'a ModelId, Site, Style),
+    /// Target model, site and layout.
+    pub target: (&'a ModelId, Site, Style),
+    /// Which map.
+    pub kind: Kind,
+    /// How rows were paired.
+    pub pairing: Pairing,
+    /// Whether the pairing was broken on purpose.
+    pub permuted: bool,
+    /// The texts.
+    pub texts: &'a [&'a str],
+    /// Where they come from.
+    pub text_source: &'a str,
+}
+
+impl Joined<'_> {
+    /// The bridge with everything it says about itself.
+    pub fn bridge(&self, fit: &Fit, rows: &PairedRows) -> Bridge {
+        let f32s = |v: &[f64]| v.iter().map(|x| *x as f32).collect::<Vec<f32>>();
+        let map = (0..fit.map.nrows()).flat_map(|i| (0..fit.map.ncols()).map(move |j| (i, j)));
+        let end = |side: &(&ModelId, Site, Style), rows: &Rows| Endpoint {
+            model: side.0.clone(),
+            site: side.1,
+            typical_norm: rows.median_norm(),
+        };
+        Bridge {
+            map: map.map(|(i, j)| *fit.map.get(i, j) as f32).collect(),
+            mean_source: f32s(&fit.means.0),
+            mean_target: f32s(&fit.means.1),
+            std_source: f32s(&fit.stds.0),
+            std_target: f32s(&fit.stds.1),
+            facts: Facts {
+                source: end(&self.source, rows.source()),
+                target: end(&self.target, rows.target()),
+                kind: self.kind,
+                lambda: fit.lambda,
+                rows: self.pairing.name().into(),
+                style: format!("{} to {}", self.source.2.name(), self.target.2.name()),
+                n_rows: rows.n(),
+                n_texts: rows.n_texts(),
+                fit_r2: fit.fit_r2,
+                held_out_r2: fit.held_out_r2,
+                held_out_r2_raw: fit.held_out_r2_raw,
+                interpolates: fit.interpolates,
+                permuted: self.permuted,
+                text_hash: text_hash(self.texts.iter().copied()),
+                text_source: self.text_source.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+            },
+        }
     }
 }
 

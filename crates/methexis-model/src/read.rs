@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use candle_core::{DType, Tensor};
 
-use crate::forward::{Batch, Decoder, LogitRows, Pass, Sequence};
+use crate::forward::{common_prefix, Batch, Decoder, LogitRows, Pass, Sequence};
 use crate::tap::Tap;
 use crate::{Cancel, Error, Result, Site};
 
@@ -273,26 +273,38 @@ pub fn read(
             return fail(format!("a row beyond its {} tokens is asked for", item.tokens.len()));
         }
     }
+    // What all texts begin with (a template's system turn, as a rule) is computed once.
+    let shared =
+        common_prefix(items.iter().map(|i| (i.tokens.as_slice(), i.rows.iter().copied().min().unwrap_or(0))));
+    let head = items.first().and_then(|i| i.tokens.get(..shared)).unwrap_or_default();
+    let prefix = match sites.iter().max() {
+        Some(last) if shared > 0 => Some(decoder.prefix(head, edits, *last)?),
+        _ => None,
+    };
     let mut next = 0;
     while next < items.len() {
         options.cancel.check()?;
         let first = next;
         let mut tokens = 0;
         while let Some(item) = items.get(next) {
-            if next > first && tokens + item.tokens.len() > options.batch_tokens {
+            if next > first && tokens + item.tokens.len() - shared > options.batch_tokens {
                 break;
             }
-            tokens += item.tokens.len();
+            tokens += item.tokens.len() - shared;
             next += 1;
         }
         let chunk = items.get(first..next).unwrap_or_default();
-        let batch = Batch::new(chunk.iter().map(|i| Sequence::new(i.tokens.clone())).collect())?;
+        let sequences = chunk.iter().map(|i| {
+            let tokens = i.tokens.get(shared..).unwrap_or_default().to_vec();
+            Sequence { tokens, past: shared, ..Sequence::default() }
+        });
+        let batch = Batch::new(sequences.collect())?;
         let mut owners = Vec::new();
         let mut rows = Vec::new();
         for ((start, _), (i, item)) in batch.spans().zip(chunk.iter().enumerate()) {
             for &r in &item.rows {
                 owners.push((first + i, r));
-                rows.push((start + r) as u32);
+                rows.push((start + r - shared) as u32);
             }
         }
         let index = Tensor::from_slice(&rows, rows.len(), decoder.device())?;
@@ -301,7 +313,7 @@ pub fn read(
         let logits = if sites.contains(&Site::Logits) { LogitRows::Rows(rows) } else { LogitRows::None };
         let mut taps: Vec<&mut dyn Tap> = edits.iter_mut().map(|e| e as &mut dyn Tap).collect();
         taps.extend(readers.iter_mut().map(|r| r as &mut dyn Tap));
-        decoder.run(&batch, Pass { taps, logits, ..Pass::default() })?;
+        decoder.run(&batch, Pass { taps, logits, prefix: prefix.as_ref(), ..Pass::default() })?;
         for (i, reader) in readers.into_iter().enumerate() {
             let found = reader
                 .found

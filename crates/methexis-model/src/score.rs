@@ -6,7 +6,7 @@
 use candle_core::{DType, Tensor, D};
 
 use crate::edit::Edit;
-use crate::forward::{Batch, Decoder, LogitRows, Pass, Sequence, Start};
+use crate::forward::{common_prefix, Batch, Cache, Decoder, LogitRows, Pass, Sequence, Start};
 use crate::tap::Tap;
 use crate::{Cancel, Error, Result, Site};
 
@@ -122,6 +122,21 @@ pub fn score_with(
     let shared =
         edited.map(|e| e.site().block().unwrap_or(if e.site() == Site::Embed { 0 } else { a.depth() })).min();
     let shared = shared.unwrap_or(a.depth()).min(a.depth() - 1);
+    // What all items begin with is computed once for each version.
+    let common = common_prefix(items.iter().map(|i| (i.tokens.as_slice(), i.completion - 1)));
+    let head = items.first().and_then(|i| i.tokens.get(..common)).unwrap_or_default();
+    let plain: Option<Cache> = match common > 0 && shared > 0 {
+        true => Some(decoder.prefix(head, &mut [], Site::ResidPre(shared))?),
+        false => None,
+    };
+    let mut prefixes: Vec<Option<Cache>> = Vec::with_capacity(versions.len());
+    for version in versions.iter_mut() {
+        options.cancel.check()?;
+        prefixes.push(match common > 0 {
+            true => Some(decoder.prefix(head, version, Site::Logits)?),
+            false => None,
+        });
+    }
     let mut out: Vec<Vec<Score>> = versions.iter().map(|_| Vec::with_capacity(items.len())).collect();
     let mut next = 0;
     let mut number = 0;
@@ -129,10 +144,10 @@ pub fn score_with(
         let first = next;
         let mut tokens = 0;
         while let Some(item) = items.get(next) {
-            if next > first && tokens + item.tokens.len() > options.batch_tokens {
+            if next > first && tokens + item.tokens.len() - common > options.batch_tokens {
                 break;
             }
-            tokens += item.tokens.len();
+            tokens += item.tokens.len() - common;
             next += 1;
         }
         let chunk = items.get(first..next).unwrap_or_default();
@@ -143,21 +158,28 @@ pub fn score_with(
             .spans()
             .zip(chunk)
             .flat_map(|((start, _), item)| {
-                (item.completion - 1..item.tokens.len() - 1).map(move |r| (start + r) as u32)
+                (item.completion - 1..item.tokens.len() - 1).map(move |r| (start + r - common) as u32)
             })
             .collect();
         let mut below = Snapshot { site: Site::ResidPre(shared), found: None };
         if shared > 0 {
-            decoder.run(&batch, Pass { taps: vec![&mut below], ..Pass::default() })?;
+            decoder
+                .run(&batch, Pass { taps: vec![&mut below], prefix: plain.as_ref(), ..Pass::default() })?;
         }
-        for (v, (version, scores)) in versions.iter_mut().zip(&mut out).enumerate() {
+        for (v, ((version, scores), prefix)) in versions.iter_mut().zip(&mut out).zip(&prefixes).enumerate() {
             options.cancel.check()?;
             let start = match &below.found {
                 Some(h) => Start::Block(shared, h.clone()),
                 None => Start::Tokens,
             };
             let taps = version.iter_mut().map(|e| e as &mut dyn Tap).collect();
-            let pass = Pass { taps, logits: LogitRows::Rows(rows.clone()), start, ..Pass::default() };
+            let pass = Pass {
+                taps,
+                logits: LogitRows::Rows(rows.clone()),
+                start,
+                prefix: prefix.as_ref(),
+                ..Pass::default()
+            };
             let logits = decoder.run(&batch, pass)?.ok_or_else(|| Error::input("logits", "were not made"))?;
             let log_probs = log_softmax(&logits)?;
             visit(number, v, &log_probs)?;

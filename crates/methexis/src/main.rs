@@ -1,2 +1,59 @@
-//! The command line.
-fn main() {}
+//! The command line of Methexis: what was typed becomes a command, a command gives data, data is rendered.
+
+mod cli;
+mod commands;
+mod context;
+mod progress;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    context::set_threads(cli.global.threads);
+    let context = match context::Context::new(&cli.global) {
+        Ok(c) => c,
+        Err(e) => return report(&e),
+    };
+    match commands::run(cli.command, &context) {
+        Ok(outcome) => {
+            let written = if cli.global.json {
+                serde_json::to_string_pretty(&outcome.json).map_err(std::io::Error::other)
+            } else {
+                Ok(outcome.text)
+            };
+            let text = match written {
+                Ok(t) => t,
+                Err(e) => {
+                    eprintln!("error: {e}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            use std::io::Write;
+            let mut out = std::io::stdout().lock();
+            // A closed pipe (| head) is no failure.
+            let _ = out.write_all(text.as_bytes());
+            if !text.is_empty() && !text.ends_with('\n') {
+                let _ = out.write_all(b"\n");
+            }
+            if outcome.good {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+        Err(e) => report(&e),
+    }
+}
+
+/// Says what went wrong: exit code 2 for wrong usage, 130 for the user's own stop, 1 for everything else.
+fn report(e: &context::Failure) -> ExitCode {
+    if e.is_cancelled() {
+        eprintln!("stopped; what was finished is kept");
+        return ExitCode::from(130);
+    }
+    eprintln!("error: {e}");
+    ExitCode::from(if e.is_usage() { 2 } else { 1 })
+}

@@ -59,7 +59,9 @@ impl Direction {
     /// [`Error::Input`] with both models and the remedy.
     pub fn check_model(&self, model: &ModelId) -> Result<()> {
         let own = &self.provenance.model;
-        if own.fingerprint == model.fingerprint {
+        // A file of another program names no model; its width has to do.
+        let unnamed = own.fingerprint.is_empty() && own.width == model.width;
+        if own.fingerprint == model.fingerprint || unnamed {
             return Ok(());
         }
         Err(Error::input(

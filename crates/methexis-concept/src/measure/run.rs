@@ -118,6 +118,9 @@ pub struct Measurement {
     pub rows: Vec<Row>,
     /// (carried − no) / (own − no) by dose; `None` where the own direction has no distinguishable effect.
     pub retention: Vec<(f64, Option<Interval>)>,
+    /// Gain of the carried direction over each control at the main dose, paired by item, in nats.
+    #[serde(default)]
+    pub over_controls: Vec<(Condition, Option<Interval>)>,
     /// The same ratio for the controls at the main dose.
     pub control_retention: Vec<(Condition, Option<Interval>)>,
     /// Dose response.
@@ -233,6 +236,18 @@ pub fn measure(
         .filter(|c| matches!(c, Condition::Random | Condition::Permuted | Condition::Other))
         .map(|c| (c, ratio(c, options.main_dose)))
         .collect();
+    let carried_items = items_of(Condition::Carried, options.main_dose);
+    let over_controls = steered
+        .iter()
+        .map(|s| s.0)
+        .filter(|c| matches!(c, Condition::Random | Condition::Permuted | Condition::Other))
+        .filter(|_| !carried_items.is_empty())
+        .map(|c| {
+            let control = items_of(c, options.main_dose);
+            let more: Vec<f64> = carried_items.iter().zip(control).map(|(a, b)| a - b).collect();
+            (c, mean(&more, options.seed))
+        })
+        .collect();
     let steerability = steered
         .iter()
         .map(|s| s.0)
@@ -266,6 +281,7 @@ pub fn measure(
         other: vectors.other_name.clone(),
         rows,
         retention,
+        over_controls,
         control_retention,
         steerability,
         likeness,

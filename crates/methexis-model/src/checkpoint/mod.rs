@@ -6,6 +6,7 @@
 //!   this module asks where a weight came from.
 
 pub mod gguf;
+pub mod gguf_write;
 pub mod metadata;
 mod part;
 pub mod safetensors;

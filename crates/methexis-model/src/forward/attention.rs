@@ -55,8 +55,10 @@ pub(super) fn attend(
     batch: &Batch,
     masks: &mut Masks,
     mut caches: Option<&mut [Cache]>,
+    prefix: Option<&Cache>,
 ) -> Result<Tensor> {
     let window = a.blocks.get(l).and_then(|b| b.window);
+    let shared = prefix.map(|p| p.shared(l)).transpose()?;
     let mut outputs = Vec::with_capacity(batch.sequences().len());
     for (i, (start, s)) in batch.spans().enumerate() {
         let n = s.tokens.len();
@@ -68,7 +70,10 @@ pub(super) fn attend(
                     caches.get_mut(i).ok_or_else(|| Error::input("caches", "fewer than sequences"))?;
                 cache.append(l, &k, &v)?
             }
-            None => (k, v),
+            None => match &shared {
+                Some((pk, pv)) => (Tensor::cat(&[pk, &k], 0)?, Tensor::cat(&[pv, &v], 0)?),
+                None => (k, v),
+            },
         };
         let mask = match &s.mask {
             Some(mask) => Some(mask.clone()),

@@ -113,3 +113,25 @@ impl Batch {
         self.spans().map(|(start, s)| (start + s.tokens.len() - 1) as u32).collect()
     }
 }
+
+/// Shortest common beginning that is worth a pass of its own, in tokens.
+const WORTH: usize = 4;
+
+/// Number of tokens that all texts begin with, where it is worth computing them once; `least` is for each text the number
+/// of tokens that must not be counted in (from the first that is read on).
+pub fn common_prefix<'a>(texts: impl IntoIterator<Item = (&'a [u32], usize)>) -> usize {
+    let mut first: Option<&[u32]> = None;
+    let mut n = usize::MAX;
+    let mut count = 0;
+    for (tokens, least) in texts {
+        let head = *first.get_or_insert(tokens);
+        let same = head.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        n = n.min(same).min(least).min(tokens.len().saturating_sub(1));
+        count += 1;
+    }
+    if count > 1 && n >= WORTH {
+        n
+    } else {
+        0
+    }
+}

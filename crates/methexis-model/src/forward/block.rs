@@ -72,6 +72,7 @@ impl Block {
         rotary: &(Tensor, Tensor),
         masks: &mut Masks,
         caches: Option<&mut [Cache]>,
+        prefix: Option<&Cache>,
         taps: &mut Visitor<'_, '_>,
     ) -> Result<Option<Tensor>> {
         let h = taps.visit(Site::ResidPre(l), h, batch)?;
@@ -93,7 +94,7 @@ impl Block {
         let q = ops::rope(&project(&self.query, 0, a.heads)?, &rotary.0, &rotary.1)?;
         let k = ops::rope(&project(&self.key, 1, a.kv_heads)?, &rotary.0, &rotary.1)?;
         let v = project(&self.value, 2, a.kv_heads)?;
-        let z = attend(l, &(q * a.attention_scale)?, &k, &v, a, batch, masks, caches)?;
+        let z = attend(l, &(q * a.attention_scale)?, &k, &v, a, batch, masks, caches, prefix)?;
         let z = taps.visit(Site::Heads(l), z, batch)?;
         let z = taps.visit_heads(l, z, a, batch)?;
         if taps.done(Site::Head(l, 0)) {

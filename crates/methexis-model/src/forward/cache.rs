@@ -64,6 +64,15 @@ impl Cache {
             Some(kv) => (kv.len, kv.key.dim(0)?),
             None => (0, 0),
         };
+        if len != self.len {
+            return Err(Error::input(
+                "cache",
+                format!(
+                    "holds {len} of {} positions in block {block}: it was filled by a pass that ended early",
+                    self.len
+                ),
+            ));
+        }
         if len + n > capacity {
             // Doubling keeps the copying linear in the length of the text.
             let grown = (len + n).next_power_of_two().max(64);
@@ -80,6 +89,27 @@ impl Cache {
         kv.value.slice_set(&value.contiguous()?, 0, len)?;
         kv.len = len + n;
         Ok((kv.key.narrow(0, 0, kv.len)?, kv.value.narrow(0, 0, kv.len)?))
+    }
+
+    /// Keys and values of all positions in `block`, to be seen by sequences that begin alike.
+    pub(super) fn shared(&self, block: usize) -> Result<(Tensor, Tensor)> {
+        match self.blocks.get(block) {
+            Some(Some(kv)) if kv.len == self.len => {
+                Ok((kv.key.narrow(0, 0, kv.len)?, kv.value.narrow(0, 0, kv.len)?))
+            }
+            _ => Err(Error::input("shared prefix", format!("was not computed up to block {block}"))),
+        }
+    }
+
+    /// Refuses to serve a sequence under other edits than those the cache was filled under.
+    pub(super) fn check_edits(&self, edits: u64) -> Result<()> {
+        if self.edits.unwrap_or(0) == edits {
+            return Ok(());
+        }
+        Err(Error::input(
+            "shared prefix",
+            "was computed under other edits; a steered prefix cannot serve another plan",
+        ))
     }
 
     /// Records that a whole pass over `n` further positions is done.

