@@ -13,3 +13,8 @@ mod store;
 pub mod transfer;
 
 pub use error::{Error, Result};
+
+/// The examples of the README compile.
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+pub struct ReadmeExamples;
