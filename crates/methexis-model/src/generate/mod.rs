@@ -17,7 +17,7 @@ use crate::{Cancel, Error, Result};
 pub enum Finish {
     /// One of the end tokens came.
     EndToken,
-    /// A stop string came (see [`Options::stop`]).
+    /// A stop string came (the caller's stop strings).
     StopString,
     /// The number of tokens that was asked for is reached.
     Length,
