@@ -1,6 +1,6 @@
 //! Reading contrast pairs and neutral texts into rows.
 
-use methexis_model::read::{read, KeepRows, ReadItem, ReadOptions};
+use methexis_model::read::{read_rows, ReadItem, ReadOptions};
 use methexis_model::{Model, Site};
 
 use crate::contrast::Pair;
@@ -34,10 +34,9 @@ pub fn read_pairs(
         pairs.iter().flat_map(|p| [(p.prompt.as_str(), p.positive.as_str()), (&p.prompt, &p.negative)]);
     let laid = halves.map(|(p, c)| lay_out(model, style, None, p, c)).collect::<Result<Vec<_>>>()?;
     let items: Vec<ReadItem> = laid.into_iter().map(last).collect();
-    let mut kept = KeepRows::default();
-    read(model.decoder(), &items, sites, &mut [], options, &mut kept)?;
+    let kept = read_rows(model.decoder(), &items, sites, &mut [], options)?;
     let (mut positive, mut negative) = (Vec::new(), Vec::new());
-    for site in kept.sites {
+    for site in kept {
         let all = Rows::new(site.width, site.data)?;
         positive.push(all.select(&(0..all.n()).step_by(2).collect::<Vec<_>>()));
         negative.push(all.select(&(1..all.n()).step_by(2).collect::<Vec<_>>()));
@@ -145,7 +144,6 @@ pub fn read_items(
     sites: &[Site],
     options: &ReadOptions<'_>,
 ) -> Result<Vec<Rows>> {
-    let mut kept = KeepRows::default();
-    read(model.decoder(), items, sites, &mut [], options, &mut kept)?;
-    kept.sites.into_iter().map(|s| Rows::new(s.width, s.data)).collect()
+    let kept = read_rows(model.decoder(), items, sites, &mut [], options)?;
+    kept.into_iter().map(|s| Rows::new(s.width, s.data)).collect()
 }

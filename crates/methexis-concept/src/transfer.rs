@@ -195,6 +195,7 @@ pub fn transfer(
         let what = format!("{what} in {}", side.model.id().name);
         let total = pairs.len();
         let report = |done: usize| say(what.clone(), done / 2, total);
+        report(0);
         let reading = ReadOptions {
             batch_tokens: options.batch_tokens,
             cancel: options.cancel.clone(),
@@ -227,6 +228,7 @@ pub fn transfer(
     let read_neutral = |side: &Side<'_>, items| -> Result<Vec<Rows>> {
         let what = format!("reading neutral text in {}", side.model.id().name);
         let report = |done: usize| say(what.clone(), done, fit_texts.len());
+        report(0);
         let reading = ReadOptions {
             batch_tokens: options.batch_tokens,
             cancel: options.cancel.clone(),

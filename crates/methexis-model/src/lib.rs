@@ -8,6 +8,7 @@ pub mod edit;
 mod error;
 pub mod forward;
 pub mod generate;
+pub mod log_probs;
 mod model;
 pub mod read;
 pub mod score;

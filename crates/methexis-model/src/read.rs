@@ -1,13 +1,13 @@
 //! The planned read: which sites, which positions, into which sink; planned before it runs.
 //!
-//! Texts are packed without padding into batches of a bounded number of tokens, a pass ends after the last site that
-//! is read, and no logits are made.
+//! Texts are packed without padding into batches of a bounded number of tokens, what several begin with is computed
+//! once, a pass ends after the last site that is read, and no logits are made.
 
 use std::ops::Range;
 
 use candle_core::{DType, Tensor};
 
-use crate::forward::{common_prefix, Batch, Decoder, LogitRows, Pass, Sequence};
+use crate::forward::{common_prefix, Batch, Decoder, LogitRows, Packed, Pass, Text, Trie};
 use crate::tap::Tap;
 use crate::{Cancel, Error, Result, Site};
 
@@ -80,13 +80,14 @@ pub struct ReadItem {
     pub rows: Vec<usize>,
 }
 
-/// Where rows go: called once for each site and batch.
+/// Where rows go: called once for each site and batch. Texts come in the order that lets them share beginnings; the
+/// owners say which row is whose.
 pub trait Sink {
     /// `rows` is `[texts' rows, width]` in f32; `owners` holds for every row the number of its text and of its token.
     fn take(&mut self, site: usize, rows: &Tensor, owners: &[(usize, usize)]) -> Result<()>;
 }
 
-/// All rows of one site, in the order of the texts.
+/// All rows of one site.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SiteRows {
     /// Values of a row.
@@ -113,6 +114,19 @@ impl SiteRows {
         self.data.chunks_exact(self.width.max(1))
     }
 
+    /// The same rows in the order of their owners.
+    fn in_order(&self) -> Self {
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by_key(|i| self.owners.get(*i));
+        let mut sorted =
+            Self { width: self.width, data: Vec::with_capacity(self.data.len()), owners: Vec::new() };
+        for i in order {
+            sorted.data.extend_from_slice(self.row(i).unwrap_or_default());
+            sorted.owners.extend(self.owners.get(i));
+        }
+        sorted
+    }
+
     /// Row `i`.
     pub fn row(&self, i: usize) -> Option<&[f32]> {
         self.data.get(i * self.width..(i + 1) * self.width)
@@ -120,10 +134,9 @@ impl SiteRows {
 }
 
 /// A sink that keeps every row.
-#[derive(Debug, Default)]
-pub struct KeepRows {
-    /// One entry a site, in the order of the plan.
-    pub sites: Vec<SiteRows>,
+#[derive(Default)]
+struct KeepRows {
+    sites: Vec<SiteRows>,
 }
 
 impl Sink for KeepRows {
@@ -281,30 +294,20 @@ pub fn read(
         Some(last) if shared > 0 => Some(decoder.prefix(head, edits, *last)?),
         _ => None,
     };
-    let mut next = 0;
-    while next < items.len() {
+    let texts = items
+        .iter()
+        .map(|i| Text { tokens: i.tokens.get(shared..).unwrap_or_default(), response: None })
+        .collect();
+    let mut trie = Trie::new(texts, shared);
+    let mut done = 0;
+    while let Some(Packed { batch, texts }) = trie.pack(options.batch_tokens)? {
         options.cancel.check()?;
-        let first = next;
-        let mut tokens = 0;
-        while let Some(item) = items.get(next) {
-            if next > first && tokens + item.tokens.len() - shared > options.batch_tokens {
-                break;
-            }
-            tokens += item.tokens.len() - shared;
-            next += 1;
-        }
-        let chunk = items.get(first..next).unwrap_or_default();
-        let sequences = chunk.iter().map(|i| {
-            let tokens = i.tokens.get(shared..).unwrap_or_default().to_vec();
-            Sequence { tokens, past: shared, ..Sequence::default() }
-        });
-        let batch = Batch::new(sequences.collect())?;
         let mut owners = Vec::new();
         let mut rows = Vec::new();
-        for ((start, _), (i, item)) in batch.spans().zip(chunk.iter().enumerate()) {
-            for &r in &item.rows {
-                owners.push((first + i, r));
-                rows.push((start + r - shared) as u32);
+        for (text, places) in &texts {
+            for &r in items.get(*text).map(|i| i.rows.as_slice()).unwrap_or_default() {
+                owners.push((*text, r));
+                rows.extend(places.get(r - shared));
             }
         }
         let index = Tensor::from_slice(&rows, rows.len(), decoder.device())?;
@@ -329,9 +332,26 @@ pub fn read(
             }
             sink.take(i, &found, &owners)?;
         }
+        done += texts.len();
         if let Some(progress) = options.progress {
-            progress(next);
+            progress(done);
         }
     }
     Ok(())
+}
+
+/// As [`read`], keeping every row: one entry a site, rows in the order of the texts and of their tokens.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_rows(
+    decoder: &Decoder,
+    items: &[ReadItem],
+    sites: &[Site],
+    edits: &mut [crate::edit::Edit],
+    options: &ReadOptions<'_>,
+) -> Result<Vec<SiteRows>> {
+    let mut kept = KeepRows::default();
+    read(decoder, items, sites, edits, options, &mut kept)?;
+    Ok(kept.sites.iter().map(SiteRows::in_order).collect())
 }

@@ -1,12 +1,13 @@
 //! Log-probabilities of given completions, several edited versions of the model in one pass.
 //!
-//! Texts are packed as in [`read`](crate::read). What lies below the lowest edited block is the same under every
+//! Texts are packed as in [`read`](crate::read), so that a pair's prompt is computed once. What lies below the lowest edited block is the same under every
 //! version, so it is computed once and each version starts from there.
 
-use candle_core::{DType, Tensor, D};
+use candle_core::Tensor;
 
 use crate::edit::Edit;
-use crate::forward::{common_prefix, Batch, Cache, Decoder, LogitRows, Pass, Sequence, Start};
+use crate::forward::{common_prefix, Batch, Cache, Decoder, LogitRows, Packed, Pass, Start, Text, Trie};
+use crate::log_probs::LogProbs;
 use crate::tap::Tap;
 use crate::{Cancel, Error, Result, Site};
 
@@ -77,8 +78,7 @@ impl Tap for Snapshot {
 
 /// Scores `items` under each of `versions` (lists of edits; an empty list is the model itself).
 ///
-/// Returns one list a version, in the order of the items. `visit_logits` (where given) sees the logits
-/// `[completion rows, vocab]` of every batch and version: (version, first item, rows, logits).
+/// Returns one list a version, in the order of the items.
 ///
 /// # Errors
 /// [`Error::Input`] for items without a completion or beyond the context; [`Error::Cancelled`].
@@ -88,11 +88,12 @@ pub fn score(
     versions: &mut [Vec<Edit>],
     options: &ScoreOptions<'_>,
 ) -> Result<Vec<Vec<Score>>> {
-    score_with(decoder, items, versions, options, &mut |_, _, _| Ok(()))
+    score_with(decoder, items, versions, options, &mut |_, _| Ok(()))
 }
 
-/// As [`score()`], handing the log-probabilities `[completion rows, vocab]` of every batch to `visit` with the number
-/// of the batch and of the version.
+/// As [`score()`], handing the log-probabilities of every batch to `visit` with the number of the version: one row for
+/// every position from which a completion token is predicted, in an order that is the same for all versions, whose turn
+/// comes in their order.
 ///
 /// # Errors
 /// As [`score()`], and those of `visit`.
@@ -101,7 +102,7 @@ pub fn score_with(
     items: &[ScoreItem],
     versions: &mut [Vec<Edit>],
     options: &ScoreOptions<'_>,
-    visit: &mut dyn FnMut(usize, usize, &Tensor) -> Result<()>,
+    visit: &mut dyn FnMut(usize, &LogProbs) -> Result<()>,
 ) -> Result<Vec<Vec<Score>>> {
     let a = decoder.architecture();
     for (i, item) in items.iter().enumerate() {
@@ -137,32 +138,23 @@ pub fn score_with(
             false => None,
         });
     }
-    let mut out: Vec<Vec<Score>> = versions.iter().map(|_| Vec::with_capacity(items.len())).collect();
-    let mut next = 0;
-    let mut number = 0;
-    while next < items.len() {
-        let first = next;
-        let mut tokens = 0;
-        while let Some(item) = items.get(next) {
-            if next > first && tokens + item.tokens.len() - common > options.batch_tokens {
-                break;
-            }
-            tokens += item.tokens.len() - common;
-            next += 1;
-        }
-        let chunk = items.get(first..next).unwrap_or_default();
-        let sequences = chunk.iter().map(|i| {
-            let tokens = i.tokens.get(common..).unwrap_or_default().to_vec();
-            Sequence { tokens, past: common, response: Some(i.completion), ..Sequence::default() }
+    let none = || Score { log_probs: Vec::new(), candidates: Vec::new() };
+    let mut out: Vec<Vec<Score>> = versions.iter().map(|_| items.iter().map(|_| none()).collect()).collect();
+    let texts = items
+        .iter()
+        .map(|i| Text { tokens: i.tokens.get(common..).unwrap_or_default(), response: Some(i.completion) });
+    let mut trie = Trie::new(texts.collect(), common);
+    let mut done = 0;
+    while let Some(Packed { batch, texts }) = trie.pack(options.batch_tokens)? {
+        // Each row once, also where several completions begin after it.
+        let wanted = texts.iter().map(|(i, places)| {
+            let item = items.get(*i).map_or(0..0, |item| item.completion - 1..item.tokens.len() - 1);
+            (*i, item.filter_map(|t| places.get(t - common).copied()).collect::<Vec<u32>>())
         });
-        let batch = Batch::new(sequences.collect())?;
-        let rows: Vec<u32> = batch
-            .spans()
-            .zip(chunk)
-            .flat_map(|((start, _), item)| {
-                (item.completion - 1..item.tokens.len() - 1).map(move |r| (start + r - common) as u32)
-            })
-            .collect();
+        let wanted: Vec<(usize, Vec<u32>)> = wanted.collect();
+        let mut rows: Vec<u32> = wanted.iter().flat_map(|w| w.1.iter().copied()).collect();
+        rows.sort_unstable();
+        rows.dedup();
         let mut below = Snapshot { site: Site::ResidPre(shared), found: None };
         if shared > 0 {
             decoder
@@ -183,48 +175,36 @@ pub fn score_with(
                 ..Pass::default()
             };
             let logits = decoder.run(&batch, pass)?.ok_or_else(|| Error::input("logits", "were not made"))?;
-            let log_probs = log_softmax(&logits)?;
-            visit(number, v, &log_probs)?;
-            collect(&log_probs, chunk, scores)?;
+            let log_probs = LogProbs::new(&logits)?;
+            visit(v, &log_probs)?;
+            for (i, places) in &wanted {
+                if let (Some(item), Some(slot)) = (items.get(*i), scores.get_mut(*i)) {
+                    *slot = pick(&log_probs, item, places, &rows)?;
+                }
+            }
         }
-        number += 1;
+        done += texts.len();
         if let Some(progress) = options.progress {
-            progress(next);
+            progress(done);
         }
     }
     Ok(out)
 }
 
-fn log_softmax(logits: &Tensor) -> Result<Tensor> {
-    let logits = logits.to_dtype(DType::F32)?;
-    let max = logits.max_keepdim(D::Minus1)?;
-    let shifted = logits.broadcast_sub(&max)?;
-    let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
-    Ok(shifted.broadcast_sub(&total)?)
-}
-
-fn collect(log_probs: &Tensor, chunk: &[ScoreItem], scores: &mut Vec<Score>) -> Result<()> {
-    let mut row = 0;
-    for item in chunk {
-        let targets = item.tokens.get(item.completion..).unwrap_or_default();
-        let n = targets.len();
-        let here = log_probs.narrow(0, row, n)?;
-        let index = Tensor::from_slice(targets, (n, 1), log_probs.device())?;
-        let found = here.gather(&index, 1)?.flatten_all()?.to_vec1::<f32>()?;
-        let candidates = if item.candidates.is_empty() {
-            Vec::new()
-        } else {
-            let ids = Tensor::from_slice(&item.candidates, item.candidates.len(), log_probs.device())?;
-            here.get(0)?.index_select(&ids, 0)?.to_vec1::<f32>()?
-        };
-        if let Some(bad) = found.iter().chain(&candidates).find(|x| x.is_nan()) {
-            return Err(Error::input(
-                "log-probability",
-                format!("is {bad}: the dose is too high or the model is damaged"),
-            ));
-        }
-        scores.push(Score { log_probs: found, candidates });
-        row += n;
+/// The score of `item`, whose completion is predicted from the batch's rows `places`; `rows` are those of `log_probs`.
+fn pick(log_probs: &LogProbs, item: &ScoreItem, places: &[u32], rows: &[u32]) -> Result<Score> {
+    let row = |place: &u32| rows.binary_search(place).unwrap_or(usize::MAX / 2);
+    let targets = item.tokens.get(item.completion..).unwrap_or_default();
+    let found: Vec<f32> = targets.iter().zip(places).map(|(t, p)| log_probs.get(row(p), *t)).collect();
+    let first = places.first().map_or(usize::MAX / 2, row);
+    let candidates: Vec<f32> = item.candidates.iter().map(|t| log_probs.get(first, *t)).collect();
+    if let Some(bad) = found.iter().chain(&candidates).find(|x| x.is_nan()) {
+        return Err(Error::input(
+            "log-probability",
+            format!(
+                "is {bad}: the dose is too high, the model is damaged, or a token is not in its vocabulary"
+            ),
+        ));
     }
-    Ok(())
+    Ok(Score { log_probs: found, candidates })
 }

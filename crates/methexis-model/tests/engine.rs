@@ -9,7 +9,7 @@ use methexis_model::checkpoint::Precision;
 use methexis_model::edit::{Edit, Operation, Scope};
 use methexis_model::forward::{Batch, Cache, LogitRows, Pass, Sequence};
 use methexis_model::generate::{generate, generate_many, Flow, Options, Request};
-use methexis_model::read::{read, KeepRows, Positions, ReadItem, ReadOptions};
+use methexis_model::read::{read_rows, Positions, ReadItem, ReadOptions};
 use methexis_model::score::{score, ScoreItem, ScoreOptions};
 use methexis_model::{Model, Site, Tap};
 use support::{open, relative, signs, skipped};
@@ -67,17 +67,8 @@ fn batch_1_equals_batch_n_and_no_token_is_a_pad() {
     let sites = [Site::ResidPost(11)];
     let mut rows = Vec::new();
     for batch_tokens in [1, 16, 512] {
-        let mut kept = KeepRows::default();
-        read(
-            model.decoder(),
-            &items,
-            &sites,
-            &mut [],
-            &ReadOptions { batch_tokens, ..ReadOptions::default() },
-            &mut kept,
-        )
-        .unwrap();
-        rows.push(kept.sites.remove(0));
+        let options = ReadOptions { batch_tokens, ..ReadOptions::default() };
+        rows.push(read_rows(model.decoder(), &items, &sites, &mut [], &options).unwrap().remove(0));
     }
     for r in &rows[1..] {
         assert_eq!(r.owners, rows[0].owners);
@@ -100,22 +91,14 @@ fn a_shared_prefix_changes_no_row() {
     let sites = [Site::ResidPost(4), Site::ResidPost(29)];
     let edits = || vec![add(&model, 3, 0.5, Scope::All)];
     for edited in [false, true] {
-        let mut together = KeepRows::default();
         let mut e = if edited { edits() } else { Vec::new() };
-        read(model.decoder(), &items, &sites, &mut e, &ReadOptions::default(), &mut together).unwrap();
+        let options = ReadOptions::default();
+        let together = read_rows(model.decoder(), &items, &sites, &mut e, &options).unwrap();
         for (i, item) in items.iter().enumerate() {
-            let mut alone = KeepRows::default();
-            read(
-                model.decoder(),
-                std::slice::from_ref(item),
-                &sites,
-                &mut e,
-                &ReadOptions::default(),
-                &mut alone,
-            )
-            .unwrap();
+            let alone =
+                read_rows(model.decoder(), std::slice::from_ref(item), &sites, &mut e, &options).unwrap();
             for s in 0..2 {
-                let r = relative(together.sites[s].row(i).unwrap(), alone.sites[s].row(0).unwrap());
+                let r = relative(together[s].row(i).unwrap(), alone[s].row(0).unwrap());
                 assert!(r < 1e-5, "edited {edited}, text {i}, site {s}: {r:.1e}");
             }
         }
@@ -338,10 +321,9 @@ fn an_ablated_direction_is_gone() {
         [Edit::new(Site::ResidPost(7), Scope::All, Operation::Ablate(v.clone()), a, &Device::Cpu).unwrap()];
     let ids = model.encode("Bread, butter and jam.").unwrap().ids;
     let items = [ReadItem { rows: (0..ids.len()).collect(), tokens: ids }];
-    let mut kept = KeepRows::default();
-    read(model.decoder(), &items, &[Site::ResidPost(7)], &mut edits, &ReadOptions::default(), &mut kept)
+    let kept = read_rows(model.decoder(), &items, &[Site::ResidPost(7)], &mut edits, &ReadOptions::default())
         .unwrap();
-    for row in kept.sites[0].iter() {
+    for row in kept[0].iter() {
         let along: f32 = row.iter().zip(&v).map(|(x, s)| x * s).sum::<f32>() / (a.width as f32).sqrt();
         let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();
         assert!(along.abs() / norm < 1e-5);

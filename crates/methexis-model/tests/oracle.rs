@@ -11,7 +11,7 @@ use methexis_model::checkpoint::Precision;
 use methexis_model::edit::{Edit, Operation, Scope};
 use methexis_model::forward::{Batch, LogitRows, Pass, Sequence};
 use methexis_model::generate::{generate_many, Flow, Options, Request};
-use methexis_model::read::{read, KeepRows, ReadItem, ReadOptions};
+use methexis_model::read::{read_rows, ReadItem, ReadOptions};
 use methexis_model::{Model, Site, Tap};
 use serde_json::Value;
 use support::{golden, open, relative, signs, skipped};
@@ -53,10 +53,9 @@ fn encode(model: &Model, prompt: &Value) -> Vec<u32> {
 }
 
 fn rows_at(model: &Model, ids: &[u32], sites: &[Site], rows: Vec<usize>) -> Vec<Vec<Vec<f32>>> {
-    let mut kept = KeepRows::default();
     let items = [ReadItem { tokens: ids.to_vec(), rows }];
-    read(model.decoder(), &items, sites, &mut [], &ReadOptions::default(), &mut kept).unwrap();
-    kept.sites.iter().map(|s| s.iter().map(<[f32]>::to_vec).collect()).collect()
+    let kept = read_rows(model.decoder(), &items, sites, &mut [], &ReadOptions::default()).unwrap();
+    kept.iter().map(|s| s.iter().map(<[f32]>::to_vec).collect()).collect()
 }
 
 fn last_logits(model: &Model, ids: &[u32], edits: &mut [Edit]) -> Vec<f32> {

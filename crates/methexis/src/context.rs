@@ -63,7 +63,10 @@ impl Failure {
 
 /// Sets the number of threads of all pools; must come before the first of them starts.
 pub(crate) fn set_threads(threads: Option<usize>) {
-    if let Some(n) = threads {
+    // Where the number is not said, candle asks the kernel for it before every product.
+    let cores = || std::thread::available_parallelism().ok().map(std::num::NonZero::get);
+    let said = std::env::var_os("RAYON_NUM_THREADS").is_some();
+    if let Some(n) = threads.or_else(|| if said { None } else { cores() }) {
         std::env::set_var("RAYON_NUM_THREADS", n.to_string());
     }
     // Two pools share the cores; the one that spins while it waits takes them from the other.

@@ -10,6 +10,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Passes allocate and free large tensors all the time; this one keeps their pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     context::set_threads(cli.global.threads);

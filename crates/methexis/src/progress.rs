@@ -1,7 +1,7 @@
 //! Progress on stderr.
 
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use methexis_model::source::Progress;
@@ -10,15 +10,47 @@ use methexis_model::source::Progress;
 pub(crate) struct Bars {
     quiet: bool,
     now: Mutex<Option<(String, ProgressBar)>>,
+    spent: Mutex<Spent>,
+}
+
+/// What time was spent on: the work that goes on now with its begin, and what is finished.
+#[derive(Default)]
+struct Spent {
+    now: Option<(String, Instant)>,
+    done: Vec<(String, f64)>,
 }
 
 impl Bars {
     pub(crate) fn new(quiet: bool) -> Self {
-        Self { quiet, now: Mutex::new(None) }
+        Self { quiet, now: Mutex::new(None), spent: Mutex::default() }
+    }
+
+    /// Seconds by kind of work since the last call, in the order of its first appearance.
+    pub(crate) fn take_spent(&self) -> Vec<(String, f64)> {
+        self.note(None);
+        self.spent.lock().map(|mut s| std::mem::take(&mut s.done)).unwrap_or_default()
+    }
+
+    fn note(&self, what: Option<&str>) {
+        let Ok(mut spent) = self.spent.lock() else { return };
+        if let (Some((now, _)), Some(what)) = (&spent.now, what) {
+            if now == what {
+                return;
+            }
+        }
+        if let Some((name, since)) = spent.now.take() {
+            let seconds = since.elapsed().as_secs_f64();
+            match spent.done.iter_mut().find(|d| d.0 == name) {
+                Some(d) => d.1 += seconds,
+                None => spent.done.push((name, seconds)),
+            }
+        }
+        spent.now = what.map(|w| (w.to_string(), Instant::now()));
     }
 
     /// Shows that `done` of `total` of `what` is finished (0 of 0: unknown).
     pub(crate) fn show(&self, what: &str, done: u64, total: u64, bytes: bool) {
+        self.note(Some(what));
         if self.quiet {
             return;
         }

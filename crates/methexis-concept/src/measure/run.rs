@@ -1,7 +1,7 @@
 //! Measuring whether steering with a direction works, with all the controls.
 
-use candle_core::Tensor;
 use methexis_model::edit::{Edit, Scope};
+use methexis_model::log_probs::LogProbs;
 use methexis_model::score::{score, score_with, ScoreItem, ScoreOptions};
 use methexis_model::{Cancel, Model, ModelId, Site};
 
@@ -366,6 +366,7 @@ fn propensity(
             p("scoring held-out pairs", done, total);
         }
     };
+    report(0);
     let scoring = ScoreOptions { progress: Some(&report), ..score_options(options) };
     let scores = score(model.decoder(), &items, versions, &scoring)?;
     Ok(scores
@@ -396,20 +397,26 @@ fn drift(model: &Model, versions: &mut [Vec<Edit>], options: &MeasureOptions<'_>
     }
     let mut kl = vec![0.0; versions.len()];
     let mut rows = 0usize;
-    let mut base: Option<Tensor> = None;
-    // Logits of every position are wide: small batches.
-    let scoring = ScoreOptions { batch_tokens: options.batch_tokens.min(128), ..score_options(options) };
-    let scores = score_with(model.decoder(), &items, versions, &scoring, &mut |_, version, log_probs| {
-        if version == 0 {
-            rows += log_probs.dim(0)?;
-            base = Some(log_probs.clone());
-            return Ok(());
+    let mut base: Option<LogProbs> = None;
+    let (total, progress) = (items.len(), options.progress);
+    let report = move |done: usize| {
+        if let Some(p) = progress {
+            p("measuring drift on neutral text", done, total);
         }
-        if let Some(base) = &base {
-            let here = (base.exp()? * (base - log_probs)?)?.sum_all()?.to_scalar::<f32>()?;
-            if let Some(k) = kl.get_mut(version) {
-                *k += f64::from(here);
-            }
+    };
+    report(0);
+    // Logits of every position are wide: small batches.
+    let scoring = ScoreOptions {
+        batch_tokens: options.batch_tokens.min(128),
+        progress: Some(&report),
+        ..score_options(options)
+    };
+    let scores = score_with(model.decoder(), &items, versions, &scoring, &mut |version, log_probs| {
+        if version == 0 {
+            rows += log_probs.rows();
+            base = Some(log_probs.clone());
+        } else if let (Some(base), Some(kl)) = (&base, kl.get_mut(version)) {
+            *kl += base.divergence(log_probs).iter().sum::<f64>();
         }
         Ok(())
     })?;

@@ -63,17 +63,27 @@ pub(super) fn attend(
     for (i, (start, s)) in batch.spans().enumerate() {
         let n = s.tokens.len();
         let q = q.narrow(0, start, n)?;
-        let (k, v) = (k.narrow(0, start, n)?, v.narrow(0, start, n)?);
+        let chain = batch.ancestors(i);
+        let gather = |t: &Tensor, prefix: Option<&Tensor>| -> Result<Tensor> {
+            let own = t.narrow(0, start, n)?;
+            let mut parts: Vec<Tensor> = prefix.into_iter().cloned().collect();
+            for &(first, n) in &chain {
+                parts.push(t.narrow(0, first, n)?);
+            }
+            if parts.is_empty() {
+                return Ok(own);
+            }
+            parts.push(own);
+            Ok(Tensor::cat(&parts, 0)?)
+        };
         let (k, v) = match caches.as_deref_mut() {
             Some(caches) => {
+                let (k, v) = (gather(k, None)?, gather(v, None)?);
                 let cache =
                     caches.get_mut(i).ok_or_else(|| Error::input("caches", "fewer than sequences"))?;
                 cache.append(l, &k, &v)?
             }
-            None => match &shared {
-                Some((pk, pv)) => (Tensor::cat(&[pk, &k], 0)?, Tensor::cat(&[pv, &v], 0)?),
-                None => (k, v),
-            },
+            None => (gather(k, shared.as_ref().map(|s| &s.0))?, gather(v, shared.as_ref().map(|s| &s.1))?),
         };
         let mask = match &s.mask {
             Some(mask) => Some(mask.clone()),

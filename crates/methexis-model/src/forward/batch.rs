@@ -14,6 +14,9 @@ pub struct Sequence {
     /// Absolute position (of the sequence, not of this piece) at which the response begins; edits of scope
     /// [`Scope::Response`](crate::edit::Scope::Response) act from there on.
     pub response: Option<usize>,
+    /// Number of an earlier sequence of the same batch that this one continues: it sees that one's tokens (and those of
+    /// its parents) as its own past. `past` then counts them.
+    pub parent: Option<usize>,
     /// Rotary positions, one a token; default: `past`, `past + 1`, ….
     pub positions: Option<Vec<u32>>,
     /// Attention mask added to the scores, `[tokens, past + tokens]` (0 sees, −∞ does not); default: causal with
@@ -68,6 +71,15 @@ impl Batch {
                     return Err(fail(format!("has a mask of shape {:?} where {want:?} is needed", m.dims())));
                 }
             }
+            if let Some(p) = s.parent {
+                let end = sequences.get(p).filter(|_| p < i).map(|q| q.past + q.tokens.len());
+                if end != Some(s.past) {
+                    return Err(fail(format!(
+                        "continues sequence {p} after {} positions, which is no earlier one that ends there",
+                        s.past
+                    )));
+                }
+            }
             starts.push(rows);
             rows += s.tokens.len();
         }
@@ -90,6 +102,23 @@ impl Batch {
     /// The sequences.
     pub fn sequences(&self) -> &[Sequence] {
         &self.sequences
+    }
+
+    /// The rows that sequence `i` sees before its own, in order: those of its ancestors in this batch, as
+    /// (first row, number of rows), adjacent ones joined.
+    pub fn ancestors(&self, i: usize) -> Vec<(usize, usize)> {
+        let mut chain: Vec<(usize, usize)> = Vec::new();
+        let mut next = self.sequences.get(i).and_then(|s| s.parent);
+        while let Some(p) = next {
+            let (Some(s), Some(&start)) = (self.sequences.get(p), self.starts.get(p)) else { break };
+            match chain.last_mut() {
+                Some(c) if start + s.tokens.len() == c.0 => *c = (start, s.tokens.len() + c.1),
+                _ => chain.push((start, s.tokens.len())),
+            }
+            next = s.parent;
+        }
+        chain.reverse();
+        chain
     }
 
     /// All token ids in the order of the rows.

@@ -5,6 +5,7 @@ mod batch;
 mod block;
 mod cache;
 mod ops;
+mod trie;
 
 use std::sync::OnceLock;
 
@@ -19,6 +20,7 @@ use crate::{edit, Error, Result, Site};
 pub use batch::{common_prefix, Batch, Sequence};
 use block::Block;
 pub use cache::Cache;
+pub use trie::{Packed, Text, Trie};
 
 /// Which rows get logits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -300,6 +302,12 @@ impl Decoder {
                     format!("{} caches for {} sequences", caches.len(), batch.sequences().len()),
                 ));
             }
+            if let Some(i) = batch.sequences().iter().position(|s| s.parent.is_some()) {
+                return Err(Error::input(
+                    format!("sequence {i} of the batch"),
+                    "continues another one, which a cache of its own excludes",
+                ));
+            }
             for (i, (cache, s)) in caches.iter_mut().zip(batch.sequences()).enumerate() {
                 if cache.len() != s.past {
                     return Err(Error::input(
@@ -311,7 +319,7 @@ impl Decoder {
             }
         } else if let Some(prefix) = prefix {
             for (i, s) in batch.sequences().iter().enumerate() {
-                if s.past != prefix.len() {
+                if s.past != prefix.len() && s.parent.is_none() {
                     return Err(Error::input(
                         "shared prefix",
                         format!("holds {} positions where sequence {i} says {}", prefix.len(), s.past),
@@ -319,7 +327,7 @@ impl Decoder {
                 }
                 prefix.check_edits(edit::fingerprint(&taps, i))?;
             }
-        } else if let Some(s) = batch.sequences().iter().find(|s| s.past > 0) {
+        } else if let Some(s) = batch.sequences().iter().find(|s| s.past > 0 && s.parent.is_none()) {
             return Err(Error::input(
                 "sequence",
                 format!("continues after {} positions, but no cache is given", s.past),

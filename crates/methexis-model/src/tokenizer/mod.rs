@@ -95,6 +95,7 @@ pub struct Tokenizer {
     pad: Option<u32>,
     add_bos: bool,
     add_eos: bool,
+    size: usize,
     special: HashSet<u32>,
     special_texts: Vec<String>,
     names: HashMap<String, u32>,
@@ -119,6 +120,7 @@ struct Rules {
 
 impl Tokenizer {
     fn assemble(inner: tokenizers::Tokenizer, mut rules: Rules) -> Result<Self> {
+        // Asking costs a copy of the whole vocabulary, so it is asked once.
         let size = inner.get_vocab_size(true) as u32;
         for id in rules.bos.iter().chain(&rules.eos).chain(&rules.pad) {
             if *id >= size {
@@ -143,6 +145,7 @@ impl Tokenizer {
         special_texts.sort();
         Ok(Self {
             inner,
+            size: size as usize,
             plain: OnceLock::new(),
             kind: rules.kind,
             bos: rules.bos,
@@ -215,7 +218,7 @@ impl Tokenizer {
 
     /// Number of tokens, added ones included.
     pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        self.size
     }
 
     /// The piece with this id, as the vocabulary writes it.

@@ -49,6 +49,9 @@ pub(crate) struct DemoResult {
     pub(crate) samples: Vec<Sample>,
     /// Seconds of computing.
     pub(crate) seconds: f64,
+    /// The same by kind of work; reading ahead of the first report of a kind counts to the kind before.
+    #[serde(default)]
+    pub(crate) spent: Vec<(String, f64)>,
     /// Version of the program.
     pub(crate) version: String,
     /// The command that makes it.
@@ -97,6 +100,7 @@ pub(crate) fn run(a: &Demo, context: &Context) -> Result<Outcome> {
         load(&saved)?
     } else {
         let began = Instant::now();
+        context.bars.take_spent();
         let progress =
             |what: &str, done: usize, total: usize| context.bars.show(what, done as u64, total as u64, false);
         let options = TransferOptions {
@@ -121,6 +125,7 @@ pub(crate) fn run(a: &Demo, context: &Context) -> Result<Outcome> {
             transfer: parts.transfer.clone(),
             samples,
             seconds: began.elapsed().as_secs_f64(),
+            spent: context.bars.take_spent(),
             version: env!("CARGO_PKG_VERSION").into(),
             command,
         };
