@@ -1,14 +1,14 @@
 //! Log-probabilities of rows of logits, without a second matrix of that size: one log-sum-exp a row, the rest on demand.
 
 use candle_core::{DType, Tensor};
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Result;
 
 const LANES: usize = 16;
-/// Values that are summed in f32 before the sum goes on in f64.
-const RUN: usize = 64 * LANES;
+/// Groups of lanes that are summed in f32 before the sum goes on in f64.
+const RUN: usize = 64;
 
 /// Rows of logits `[rows, vocab]` and what normalises them.
 #[derive(Debug, Clone)]
@@ -26,7 +26,9 @@ impl LogProbs {
     pub fn new(logits: &Tensor) -> Result<Self> {
         let vocab = logits.dim(1)?;
         let logits = logits.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
-        let normaliser = logits.par_chunks_exact(vocab.max(1)).map(log_sum_exp).collect();
+        let arch = Arch::new();
+        let rows = logits.par_chunks_exact(vocab.max(1));
+        let normaliser = rows.map(|row| arch.dispatch(LogSumExp(row))).collect();
         Ok(Self { vocab, logits, normaliser })
     }
 
@@ -51,7 +53,9 @@ impl LogProbs {
         let width = self.vocab.max(1);
         let ours = self.logits.par_chunks_exact(width).zip(&self.normaliser);
         let theirs = other.logits.par_chunks_exact(width).zip(&other.normaliser);
-        ours.zip(theirs).map(|((p, zp), (q, zq))| row_divergence(p, *zp, q, *zq)).collect()
+        let arch = Arch::new();
+        let pairs = ours.zip(theirs);
+        pairs.map(|((p, zp), (q, zq))| arch.dispatch(Divergence { p: (p, *zp), q: (q, *zq) })).collect()
     }
 }
 
@@ -80,25 +84,32 @@ fn exp(x: f32) -> f32 {
     }
 }
 
-/// log Σ exp over `row`; NaN where it holds NaN.
-fn log_sum_exp(row: &[f32]) -> f32 {
-    Arch::new().dispatch(|| {
+/// log Σ exp over a row; NaN where it holds NaN.
+struct LogSumExp<'a>(&'a [f32]);
+
+// `with_simd` is compiled once for each instruction set, and what is inlined into it is vectorised for that set.
+impl WithSimd for LogSumExp<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f32 {
         let mut max = [f32::NEG_INFINITY; LANES];
-        let mut nan = 0u32;
-        for part in row.chunks(LANES) {
-            for (m, x) in max.iter_mut().zip(part) {
+        let mut nan = [0u32; LANES];
+        let (parts, rest) = self.0.as_chunks::<LANES>();
+        for part in parts {
+            for ((m, n), x) in max.iter_mut().zip(&mut nan).zip(part) {
                 *m = if *x > *m { *x } else { *m };
-                nan += u32::from(x.is_nan());
+                *n |= u32::from(x.is_nan());
             }
         }
-        let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
-        if nan > 0 || !max.is_finite() {
+        let max = max.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, f32::max);
+        if nan.iter().any(|n| *n > 0) || rest.iter().any(|x| x.is_nan()) || !max.is_finite() {
             return f32::NAN;
         }
-        let mut total = 0.0f64;
-        for run in row.chunks(RUN) {
+        let mut total: f64 = rest.iter().map(|x| f64::from(exp(x - max))).sum();
+        for run in parts.chunks(RUN) {
             let mut sums = [0.0f32; LANES];
-            for part in run.chunks(LANES) {
+            for part in run {
                 for (s, x) in sums.iter_mut().zip(part) {
                     *s += exp(x - max);
                 }
@@ -106,15 +117,30 @@ fn log_sum_exp(row: &[f32]) -> f32 {
             total += sums.iter().map(|s| f64::from(*s)).sum::<f64>();
         }
         (f64::from(max) + total.ln()) as f32
-    })
+    }
 }
 
-fn row_divergence(p: &[f32], zp: f32, q: &[f32], zq: f32) -> f64 {
-    Arch::new().dispatch(|| {
+/// KL divergence of one row from another, each with its normaliser.
+struct Divergence<'a> {
+    p: (&'a [f32], f32),
+    q: (&'a [f32], f32),
+}
+
+impl WithSimd for Divergence<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> f64 {
+        let ((p, zp), (q, zq)) = (self.p, self.q);
+        let (p_parts, p_rest) = p.as_chunks::<LANES>();
+        let (q_parts, q_rest) = q.as_chunks::<LANES>();
         let mut total = 0.0f64;
-        for (p, q) in p.chunks(RUN).zip(q.chunks(RUN)) {
+        for (x, y) in p_rest.iter().zip(q_rest) {
+            total += f64::from(exp(x - zp) * ((x - zp) - (y - zq)));
+        }
+        for (p, q) in p_parts.chunks(RUN).zip(q_parts.chunks(RUN)) {
             let mut sums = [0.0f32; LANES];
-            for (p, q) in p.chunks(LANES).zip(q.chunks(LANES)) {
+            for (p, q) in p.iter().zip(q) {
                 for ((s, x), y) in sums.iter_mut().zip(p).zip(q) {
                     let log_p = x - zp;
                     *s += exp(log_p) * (log_p - (y - zq));
@@ -123,7 +149,7 @@ fn row_divergence(p: &[f32], zp: f32, q: &[f32], zq: f32) -> f64 {
             total += sums.iter().map(|s| f64::from(*s)).sum::<f64>();
         }
         total
-    })
+    }
 }
 
 #[cfg(test)]
