@@ -5,6 +5,7 @@ mod batch;
 mod block;
 mod cache;
 mod ops;
+mod skinny;
 mod trie;
 
 use std::sync::OnceLock;

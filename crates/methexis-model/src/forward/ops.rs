@@ -3,6 +3,7 @@
 
 use candle_core::{Tensor, D};
 
+use super::skinny;
 use crate::architecture::Activation;
 use crate::checkpoint::Matrix;
 use crate::Result;
@@ -10,6 +11,7 @@ use crate::Result;
 /// `x · Wᵀ` for x `[rows, in]` and W `[out, in]`.
 pub(super) fn matmul(x: &Tensor, w: &Matrix) -> Result<Tensor> {
     Ok(match w {
+        Matrix::Dense(w) if skinny::fits(x, w) => x.apply_op2_no_bwd(w, &skinny::SkinnyProduct)?,
         Matrix::Dense(w) => x.matmul(&w.t()?)?,
         Matrix::Quantized(q) => x.contiguous()?.apply_op1_no_bwd(q.as_ref())?,
     })
