@@ -2,7 +2,8 @@
 //!
 //! Templates are rendered by minijinja with the Python methods that templates use and the additions of transformers
 //! (`raise_exception`, `tojson` without HTML escapes, `strftime_now`). They have no files, no network, bounded steps and
-//! bounded output.
+//! bounded output. Not bounded is the memory of lists that a template adds to themselves: minijinja 3.1 adds lists lazily and
+//! does not charge for what they grow to.
 
 use std::ops::Range;
 

@@ -270,3 +270,53 @@ fn gemma3_sites_and_edits_agree_with_hooks() {
 fn qwen2_sites_and_edits_agree_with_hooks() {
     sites_and_edits("qwen2.5-coder-0.5b");
 }
+
+/// llama.cpp with a GGUF control vector on an F32 copy of the file, frozen by `oracle/control_vector.py`, against our own
+/// edit of the same blocks.
+#[test]
+fn edits_move_logits_as_control_vectors_do_in_llama_cpp() {
+    if skipped("edits_move_logits_as_control_vectors_do_in_llama_cpp") {
+        return;
+    }
+    let golden: Value =
+        serde_json::from_slice(&std::fs::read(golden("control_vector_smollm2-135m.json")).unwrap()).unwrap();
+    let model = open("smollm2-135m", Precision::F32);
+    let a = model.architecture();
+    let vector = &golden["vector"];
+    let scale = vector["scale"].as_f64().unwrap() as f32;
+    let mut edits: Vec<Edit> = vector["blocks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|b| {
+            let v = signs(b["seed"].as_u64().unwrap(), a.width).iter().map(|s| s * scale).collect();
+            let site = Site::ResidPost(b["block"].as_u64().unwrap() as usize);
+            Edit::new(site, Scope::All, Operation::Add(v), a, &Device::Cpu).unwrap()
+        })
+        .collect();
+    assert_eq!(edits.len(), 2);
+    let stride = golden["stride"].as_u64().unwrap() as usize;
+    let floats = |v: &Value| -> Vec<f32> {
+        v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+    };
+    for p in golden["prompts"].as_array().unwrap() {
+        let ids: Vec<u32> = serde_json::from_value(p["ids"].clone()).unwrap();
+        assert_eq!(model.encode(p["text"].as_str().unwrap()).unwrap().ids, ids);
+        let plain = last_logits(&model, &ids, &mut []);
+        let steered = last_logits(&model, &ids, &mut edits);
+        for (ours, key) in [(&plain, "plain"), (&steered, "steered")] {
+            let strided: Vec<f32> = ours.iter().step_by(stride).copied().collect();
+            let r = relative(&strided, &floats(&p[key]["strided"]));
+            assert!(r < 1e-3, "{key}: {r:.1e}");
+        }
+        // What the vector does, alone: a vector that did nothing would pass the lines above at a small dose.
+        let moved: Vec<f32> = steered.iter().zip(&plain).map(|(a, b)| a - b).step_by(stride).collect();
+        let theirs: Vec<f32> = floats(&p["steered"]["strided"])
+            .iter()
+            .zip(floats(&p["plain"]["strided"]))
+            .map(|(a, b)| a - b)
+            .collect();
+        let r = relative(&moved, &theirs);
+        assert!(r < 1e-3, "the difference: {r:.1e}");
+    }
+}

@@ -14,7 +14,17 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Tells the allocator to keep freed pages: a pass would otherwise fault them in anew, a sixth of its time.
+#[allow(unsafe_code)]
+fn keep_pages() {
+    // The number of `mi_option_purge_delay` in the enumeration of mimalloc 2 and 3.
+    const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+    // SAFETY: sets a number in the allocator's options; called before any other thread starts.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) }
+}
+
 fn main() -> ExitCode {
+    keep_pages();
     let cli = cli::Cli::parse();
     context::set_threads(cli.global.threads);
     let context = match context::Context::new(&cli.global) {

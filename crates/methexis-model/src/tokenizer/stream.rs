@@ -3,6 +3,9 @@
 use super::Tokenizer;
 use crate::Result;
 
+/// Tokens after which an unfinished character is given up: UTF-8 has at most four bytes.
+const LONGEST_CHARACTER: usize = 5;
+
 /// Turns a stream of tokens into a stream of text.
 ///
 /// A token may end in the middle of a character, and the spelling of a token can depend on the one before it, so text
@@ -28,10 +31,12 @@ impl<'a> DecodeStream<'a> {
     /// As [`Tokenizer::decode`].
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
-        let text = self.pending()?;
-        if text.ends_with('\u{FFFD}') && self.ids.len() - self.read < 5 {
-            return Ok(String::new());
-        }
+        let unfinished = self.ids.len() - self.read < LONGEST_CHARACTER;
+        let text = match self.pending()? {
+            Some(text) if !(text.ends_with('\u{FFFD}') && unfinished) => text,
+            None if !unfinished => self.alone()?,
+            _ => return Ok(String::new()),
+        };
         self.prefix = self.read;
         self.read = self.ids.len();
         Ok(text)
@@ -42,17 +47,27 @@ impl<'a> DecodeStream<'a> {
     /// # Errors
     /// As [`Tokenizer::decode`].
     pub fn finish(&mut self) -> Result<String> {
-        let text = self.pending()?;
+        let text = match self.pending()? {
+            Some(text) => text,
+            None => self.alone()?,
+        };
         self.read = self.ids.len();
         self.prefix = self.read;
         Ok(text)
     }
 
-    fn pending(&self) -> Result<String> {
+    /// The text of the tokens that are not released, in the context of those before; `None` where they change the text of
+    /// the context (half a character of bytes makes the whole run of bytes unreadable).
+    fn pending(&self) -> Result<Option<String>> {
         let context = self.ids.get(self.prefix..self.read).unwrap_or_default();
         let all = self.ids.get(self.prefix..).unwrap_or_default();
         let before = self.tokenizer.decode(context, true)?;
         let text = self.tokenizer.decode(all, true)?;
-        Ok(text.get(before.len()..).unwrap_or_default().to_string())
+        Ok(text.strip_prefix(&before).map(str::to_string))
+    }
+
+    /// The same without context.
+    fn alone(&self) -> Result<String> {
+        self.tokenizer.decode(self.ids.get(self.read..).unwrap_or_default(), true)
     }
 }
