@@ -95,7 +95,9 @@ def spoken(tokenizer, messages):
     They are hidden behind characters that occur nowhere while the template runs; what stands between the template's own
     control tokens is then encoded as plain text, with the hidden spellings back in place.
     """
-    controls = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
+    # all_special_tokens leaves out tokens that the file marks as control tokens but no rule names.
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    controls = sorted((t.content for t in added if t.special), key=len, reverse=True)
     hidden = {t: chr(0xE000 + i) for i, t in enumerate(controls)}
     messages = [dict(m) for m in messages]
     for m in messages:

@@ -61,7 +61,8 @@ fn directions_agree_with_numpy_and_scikit_learn() {
     for case in golden["directions"].as_array().unwrap() {
         let n = case["n"].as_u64().unwrap() as usize;
         let (p, q) = (rows(&case["positive"], n), rows(&case["negative"], n));
-        for (method, most) in [(Method::MeanDifference, 1e-6), (Method::PcaUncentred, 1e-6), (Method::Logistic, 1e-4)]
+        for (method, most) in
+            [(Method::MeanDifference, 1e-6), (Method::PcaUncentred, 1e-6), (Method::Logistic, 1e-4)]
         {
             let got = method.fit(&p, &q, 0).unwrap();
             let error = relative(got.iter().map(|v| f64::from(*v)), &numbers(&case[method.name()]));

@@ -187,45 +187,86 @@ impl ChatTemplate {
         generate: bool,
         tokenizer: &Tokenizer,
     ) -> Result<ChatEncoding> {
-        let text = self.render(messages, generate, tokenizer)?;
-        let contents = locate(&text, messages);
         let bos = tokenizer.bos().and_then(|b| tokenizer.token(b)).filter(|b| !b.is_empty());
-        let has_bos = bos.is_some_and(|b| text.starts_with(&b));
-        let add = if has_bos { AddSpecial::No } else { AddSpecial::Yes };
+        let add = |text: &str| match bos.as_ref().is_some_and(|b| text.starts_with(b)) {
+            true => AddSpecial::No,
+            false => AddSpecial::Yes,
+        };
         if !messages.iter().any(|m| tokenizer.has_special_text(&m.content)) {
-            let encoding = tokenizer.encode(&text, add, Specials::Parsed)?;
+            let text = self.render(messages, generate, tokenizer)?;
+            let contents = locate(&text, messages);
+            let encoding = tokenizer.encode(&text, add(&text), Specials::Parsed)?;
             return Ok(ChatEncoding { encoding, text, contents });
         }
-        // Some message spells a control token: its content is encoded apart, as text.
+        // Some message spells a control token. While the template runs, such spellings hide behind characters that occur
+        // nowhere else; what then still reads as a control token is the template's own.
+        let veil = Veil::new(tokenizer.special_texts(), messages)?;
+        let veiled: Vec<Message> =
+            messages.iter().map(|m| Message::new(m.role.clone(), veil.hide(&m.content))).collect();
+        let rendered = self.render(&veiled, generate, tokenizer)?;
+        let mut add = add(&rendered);
         let mut encoding = Encoding::default();
-        let mut at = 0;
-        let mut first = true;
-        let mut piece = |range: Range<usize>, specials: Specials| -> Result<()> {
-            let Some(part) = text.get(range.clone()).filter(|p| !p.is_empty()) else { return Ok(()) };
-            let add = if first { add } else { AddSpecial::No };
-            first = false;
-            encoding.join(tokenizer.encode(part, add, specials)?, range.start);
-            Ok(())
-        };
-        for (message, found) in messages.iter().zip(&contents) {
-            let Some(found) = found else {
-                if tokenizer.has_special_text(&message.content) {
-                    return Err(Error::input(
-                        "message",
-                        "spells out a control token, and the template changes its text, so that it cannot be told apart; remove it",
-                    ));
-                }
-                continue;
+        let mut text = String::new();
+        for (part, own) in veil.split(&rendered) {
+            let (part, specials) = match own {
+                true => (part.to_string(), Specials::Parsed),
+                false => (veil.show(part), Specials::Text),
             };
-            if !tokenizer.has_special_text(&message.content) {
-                continue;
-            }
-            piece(at..found.start, Specials::Parsed)?;
-            piece(found.clone(), Specials::Text)?;
-            at = found.end;
+            encoding.join(tokenizer.encode(&part, add, specials)?, text.len());
+            text.push_str(&part);
+            add = AddSpecial::No;
         }
-        piece(at..text.len(), Specials::Parsed)?;
+        let shown = |at: usize| rendered.get(..at).map_or(0, |before| veil.show(before).len());
+        let contents = locate(&rendered, &veiled);
+        let contents = contents.into_iter().map(|c| c.map(|c| shown(c.start)..shown(c.end))).collect();
         Ok(ChatEncoding { encoding, text, contents })
+    }
+}
+
+/// Spellings of control tokens, each with a character that stands for it.
+struct Veil<'a>(Vec<(&'a str, char)>);
+
+impl<'a> Veil<'a> {
+    fn new(spellings: &'a [String], messages: &[Message]) -> Result<Self> {
+        // A plane of Unicode for private use, of which no message may hold a character.
+        const FIRST: u32 = 0xF_0000;
+        let mut list: Vec<&str> = spellings.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+        // The longest first, so that none is met inside of another.
+        list.sort_by_key(|s| std::cmp::Reverse(s.len()));
+        if let Some(m) = messages.iter().find(|m| m.content.chars().any(|c| c as u32 >= FIRST)) {
+            return Err(Error::input(
+                format!("message of {}", m.role),
+                "spells a control token and holds a character for private use; remove one of them",
+            ));
+        }
+        Ok(Self(list.into_iter().zip((FIRST..).map_while(char::from_u32)).collect()))
+    }
+
+    fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_string(), |t, (spelling, c)| t.replace(spelling, &c.to_string()))
+    }
+
+    fn show(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_string(), |t, (spelling, c)| t.replace(*c, spelling))
+    }
+
+    /// The pieces of `text`, and whether each is a control token.
+    fn split<'t>(&self, text: &'t str) -> Vec<(&'t str, bool)> {
+        let mut out = Vec::new();
+        let (mut from, mut at) = (0, 0);
+        while let Some(rest) = text.get(at..).filter(|r| !r.is_empty()) {
+            match self.0.iter().find(|(spelling, _)| rest.starts_with(spelling)) {
+                Some((spelling, _)) => {
+                    out.extend(text.get(from..at).filter(|p| !p.is_empty()).map(|p| (p, false)));
+                    out.extend(rest.get(..spelling.len()).map(|p| (p, true)));
+                    at += spelling.len();
+                    from = at;
+                }
+                None => at += rest.chars().next().map_or(1, char::len_utf8),
+            }
+        }
+        out.extend(text.get(from..).filter(|p| !p.is_empty()).map(|p| (p, false)));
+        out
     }
 }
 

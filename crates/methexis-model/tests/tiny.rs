@@ -99,7 +99,9 @@ fn explicit_masks_and_positions_mean_what_they_say() {
     let (ids, _) = frozen();
     let causal = |n: usize, from: usize| -> Vec<f32> {
         (0..n)
-            .flat_map(|i| (0..n).map(move |j| if j <= i && (j >= from || i < from) { 0.0 } else { f32::NEG_INFINITY }))
+            .flat_map(|i| {
+                (0..n).map(move |j| if j <= i && (j >= from || i < from) { 0.0 } else { f32::NEG_INFINITY })
+            })
             .collect()
     };
     // Windows belong to the default mask alone, so the family that has them is left out.
@@ -122,7 +124,8 @@ fn explicit_masks_and_positions_mean_what_they_say() {
         let apart = [&ids[..half], &ids[half..]].map(Sequence::new).to_vec();
         assert!(relative(&together, &flat(&logits(&decoder, apart, &mut []))) < 1e-5);
         // And they do matter.
-        let moved = flat(&logits(&decoder, vec![given(causal(n, 0), (0..n as u32).rev().collect())], &mut []));
+        let moved =
+            flat(&logits(&decoder, vec![given(causal(n, 0), (0..n as u32).rev().collect())], &mut []));
         assert!(relative(&moved, &plain) > 1e-2);
     }
 }
@@ -141,7 +144,8 @@ fn sequences_that_continue_others_are_whole_texts() {
             response: Some(12),
             ..Sequence::default()
         };
-        let tree = vec![part(trunk, 0, None), part(a, 10, Some(0)), part(b, 10, Some(0)), part(b, 17, Some(1))];
+        let tree =
+            vec![part(trunk, 0, None), part(a, 10, Some(0)), part(b, 10, Some(0)), part(b, 17, Some(1))];
         for scope in [Scope::All, Scope::Response, Scope::Positions(vec![3, 18])] {
             let mut edits = [add(&decoder, 2, 0.5, scope.clone())];
             let ours = logits(&decoder, tree.clone(), &mut edits);
@@ -190,7 +194,10 @@ fn gradients_reach_the_input_and_agree_with_finite_differences() {
         let var = Var::from_tensor(&tensor(&start)).unwrap();
         let grads = loss(var.as_tensor()).backward().unwrap();
         let gradient = flat(grads.get(&var).expect("a gradient"));
-        assert!(gradient.chunks(width).all(|row| row.iter().any(|g| *g != 0.0)), "{family}: a position without one");
+        assert!(
+            gradient.chunks(width).all(|row| row.iter().any(|g| *g != 0.0)),
+            "{family}: a position without one"
+        );
         // Along random directions, where rounding is small against the slope.
         for seed in 0..4 {
             let along = signs(1000 + seed, start.len());

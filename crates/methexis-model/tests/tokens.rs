@@ -67,7 +67,10 @@ fn ids_are_those_of_transformers() {
                 assert_spans(line, &got);
                 let known = KNOWN.contains(&(name, i));
                 if (got.ids != *want) != known {
-                    wrong.push(format!("{name} {i} {specials:?} {line:?}\n  ours   {:?}\n  theirs {want:?}", got.ids));
+                    wrong.push(format!(
+                        "{name} {i} {specials:?} {line:?}\n  ours   {:?}\n  theirs {want:?}",
+                        got.ids
+                    ));
                 }
             }
         }

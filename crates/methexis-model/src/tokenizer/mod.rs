@@ -256,6 +256,11 @@ impl Tokenizer {
         self.special.contains(&id)
     }
 
+    /// The spellings of all control tokens.
+    pub fn special_texts(&self) -> &[String] {
+        &self.special_texts
+    }
+
     /// Whether `text` contains the spelling of a control token.
     pub fn has_special_text(&self, text: &str) -> bool {
         self.special_texts.iter().any(|s| !s.is_empty() && text.contains(s.as_str()))
