@@ -189,8 +189,8 @@ pub fn transfer(
     };
 
     // The concept in both models, and the other concept in the target.
-    let train: Vec<&Pair> = set.train().take(options.train).collect();
-    let test: Vec<&Pair> = set.split(Split::Test).take(options.test).collect();
+    let train: Vec<&Pair> = set.require(Split::Train)?.into_iter().take(options.train).collect();
+    let test: Vec<&Pair> = set.require(Split::Test)?.into_iter().take(options.test).collect();
     let read_set = |side: &Side<'_>, pairs: &[&Pair], what: &str| -> Result<PairRows> {
         let what = format!("{what} in {}", side.model.id().name);
         let total = pairs.len();
@@ -206,7 +206,7 @@ pub fn transfer(
     let rows_source = read_set(&from, &train, &format!("reading {}", set.name))?;
     let rows_target = read_set(&to, &train, &format!("reading {}", set.name))?;
     let held_out = read_set(&to, &test, &format!("reading held-out {}", set.name))?;
-    let other_train: Vec<&Pair> = other.train().take(options.train / 2).collect();
+    let other_train: Vec<&Pair> = other.require(Split::Train)?.into_iter().take(options.train / 2).collect();
     let rows_other = read_set(&to, &other_train, &format!("reading {} (control)", other.name))?;
     let by_block = |rows: &PairRows| -> Result<Vec<BlockSeparation>> {
         rows.sites

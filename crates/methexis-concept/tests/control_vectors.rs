@@ -1,5 +1,5 @@
 //! GGUF control vectors, as llama.cpp and repeng read and write them.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -120,8 +120,8 @@ fn what_llama_cpp_refuses_is_refused_with_the_tensor() {
     refused(&|_, t| t.push(vector("direction.0", WIDTH)), &["direction.0", "block 0"]);
     refused(&|_, t| t.push(vector("direction.4", WIDTH + 1)), &["direction.4", "9"]);
     refused(&|_, t| t.push(vector("output.weight", WIDTH)), &["output.weight"]);
-    refused(&|_, t| t.push(RawTensor::f32("direction.4".into(), vec![2, 4], &[1.0; 8])), &["direction.4"]);
-    refused(&|_, t| t.push(RawTensor::f32("direction.4".into(), vec![WIDTH], &[f32::NAN; WIDTH])), &["NaN"]);
+    refused(&|_, t| t.push(RawTensor::f32("direction.4", vec![2, 4], &[1.0; 8])), &["direction.4"]);
+    refused(&|_, t| t.push(RawTensor::f32("direction.4", vec![WIDTH], &[f32::NAN; WIDTH])), &["NaN"]);
     refused(&|_, t| t.clear(), &["missing"]);
     refused(
         &|m, _| drop(m.insert("general.architecture", Value::String("steeringvector".into()))),

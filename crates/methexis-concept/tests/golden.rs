@@ -1,5 +1,5 @@
 //! Bridges and directions against NumPy, SciPy and scikit-learn (`oracle/numeric.py`).
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use methexis_model::score::{score, ScoreItem, ScoreOptions};
 use methexis_model::Model;
 
 use super::stats::{bootstrap, mean_at, Interval};
-use crate::contrast::{text_hash, Pair};
+use crate::contrast::{ContrastSet, Pair};
 use crate::layout::{lay_out, Style};
 use crate::{Error, Result};
 
@@ -18,13 +18,15 @@ pub struct LetterScores {
     pub legal: f64,
 }
 
-/// Scores every pair as a question with two lettered answers, under every version. Which letter matches follows a hash
-/// of the pair's id, so that half of them are A.
+/// Scores every pair as a question with two lettered answers, both ways round ([`ContrastSet::ab_question`]), under every
+/// version: a model that likes one letter better likes it in both.
 ///
 /// # Errors
 /// Those of the layout and the model; [`Error::Input`] where the two letters are one token.
+#[allow(clippy::too_many_arguments)]
 pub fn letters(
     model: &Model,
+    set: &ContrastSet,
     pairs: &[&Pair],
     style: Style,
     system: Option<&str>,
@@ -33,37 +35,40 @@ pub fn letters(
     seed: u64,
 ) -> Result<Vec<LetterScores>> {
     let mut items = Vec::new();
-    let mut matching_first = Vec::new();
     for p in pairs {
-        let a_matches = text_hash([p.id.as_str()]).bytes().next().is_some_and(|b| b % 2 == 0);
-        let (a, b) = if a_matches { (&p.positive, &p.negative) } else { (&p.negative, &p.positive) };
-        let question = format!("{}\n\nChoices:\n (A) {a}\n (B) {b}", p.prompt);
-        // The token that the model would really write: the first at which the two answers part.
-        let (x, y) = (
-            lay_out(model, style, system, &question, "(A)")?,
-            lay_out(model, style, system, &question, "(B)")?,
-        );
-        let at = x.tokens.iter().zip(&y.tokens).position(|(i, j)| i != j);
-        let parted = at.and_then(|k| Some((k, *x.tokens.get(k)?, *y.tokens.get(k)?)));
-        let Some((k, letter_a, letter_b)) = parted else {
-            return Err(Error::input("letters", "A and B are the same token in this model"));
-        };
-        let tokens = x.tokens.get(..=k).unwrap_or_default().to_vec();
-        items.push(ScoreItem { tokens, completion: k, candidates: vec![letter_a, letter_b] });
-        matching_first.push(a_matches);
+        for flip in [false, true] {
+            let asked = set.ab_question(p, flip);
+            // The token that the model would really write: the first at which the two answers part.
+            let (x, y) = (
+                lay_out(model, style, system, &asked.question, &asked.matching)?,
+                lay_out(model, style, system, &asked.question, &asked.other)?,
+            );
+            let at = x.tokens.iter().zip(&y.tokens).position(|(i, j)| i != j);
+            let parted = at.and_then(|k| Some((k, *x.tokens.get(k)?, *y.tokens.get(k)?)));
+            let Some((k, matching, other)) = parted else {
+                return Err(Error::input("letters", "the two answers are the same token in this model"));
+            };
+            let tokens = x.tokens.get(..=k).unwrap_or_default().to_vec();
+            items.push(ScoreItem { tokens, completion: k, candidates: vec![matching, other] });
+        }
     }
     let scores = score(model.decoder(), &items, versions, options)?;
     scores
         .into_iter()
         .map(|version| {
-            let mut share = Vec::new();
-            let mut legal = Vec::new();
-            for (s, first) in version.iter().zip(&matching_first) {
-                let p: Vec<f64> = s.candidates.iter().map(|l| f64::from(*l).exp()).collect();
-                let [a, b] = p.as_slice() else { continue };
-                let match_p = if *first { a } else { b };
-                share.push(match_p / (a + b).max(f64::MIN_POSITIVE));
-                legal.push(a + b);
+            // One value a pair: the mean of both ways round.
+            let (mut share, mut legal) = (Vec::new(), Vec::new());
+            for both in version.chunks_exact(2) {
+                let each = both.iter().filter_map(|s| match s.candidates.as_slice() {
+                    [matching, other] => {
+                        let (a, b) = (f64::from(*matching).exp(), f64::from(*other).exp());
+                        Some((a / (a + b).max(f64::MIN_POSITIVE), a + b))
+                    }
+                    _ => None,
+                });
+                let (s, l) = each.fold((0.0, 0.0), |t, x| (t.0 + x.0, t.1 + x.1));
+                share.push(s / 2.0);
+                legal.push(l / 2.0);
             }
             let all: Vec<usize> = (0..legal.len()).collect();
             let matching = bootstrap(share.len(), seed, |pick| mean_at(&share, pick))

@@ -190,7 +190,8 @@ pub fn measure(
     let drift = drift(model, &mut edits, options)?;
     let letter_scores = match options.letters {
         true => {
-            letters(model, &pairs, options.style, None, &mut edits, &score_options(options), options.seed)?
+            let scoring = score_options(options);
+            letters(model, set, &pairs, options.style, None, &mut edits, &scoring, options.seed)?
                 .into_iter()
                 .map(Some)
                 .collect()
@@ -209,6 +210,7 @@ pub fn measure(
         let letters = match options.letters {
             true => letters(
                 model,
+                set,
                 &pairs,
                 options.style,
                 Some(instruction),

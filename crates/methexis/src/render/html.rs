@@ -161,11 +161,11 @@ impl Frame {
 }
 
 fn dose_curves(m: &Measurement) -> String {
-    let no = m.row(Condition::No, 0.0);
+    let zero = Interval { value: 0.0, low: 0.0, high: 0.0 };
     let mut curves: Vec<(Condition, Vec<(f64, Interval)>)> = Vec::new();
     for c in [Condition::Own, Condition::Carried, Condition::Random, Condition::Permuted, Condition::Other] {
-        let mut points: Vec<(f64, Interval)> = no.map(|r| (0.0, r.propensity)).into_iter().collect();
-        points.extend(m.rows.iter().filter(|r| r.condition == c).map(|r| (r.dose, r.propensity)));
+        let mut points = vec![(0.0, zero)];
+        points.extend(m.rows.iter().filter(|r| r.condition == c).filter_map(|r| Some((r.dose, r.gain?))));
         if points.len() > 1 {
             curves.push((c, points));
         }
@@ -180,7 +180,7 @@ fn dose_curves(m: &Measurement) -> String {
     let f =
         Frame { left: 60.0, top: 15.0, width: 480.0, height: 240.0, x: (0.0, most * 1.03), y: (low, high) };
     let mut out = String::from(
-        "<svg viewBox=\"0 0 760 310\" width=\"760\" role=\"img\" aria-label=\"Propensity over dose for each direction\">",
+        "<svg viewBox=\"0 0 760 310\" width=\"760\" role=\"img\" aria-label=\"Gain over no steering by dose for each direction\">",
     );
     for k in 0..=4 {
         let v = low + (high - low) * f64::from(k) / 4.0;
@@ -226,7 +226,7 @@ fn dose_curves(m: &Measurement) -> String {
             c.name()
         ));
     }
-    out.push_str("</svg><p class=\"dim\">Propensity in nats over the dose; bars are 95 % intervals.</p>");
+    out.push_str("</svg><p class=\"dim\">Gain in propensity over no steering, in nats, by dose; bars are 95 % intervals, paired by item.</p>");
     out
 }
 

@@ -1,6 +1,6 @@
 //! `methexis concept check`
 
-use methexis_concept::contrast::{lint, neutral, resolve, Severity};
+use methexis_concept::contrast::{builtin_names, lint, neutral, resolve, ContrastSet, Severity};
 use methexis_model::tokenizer::{AddSpecial, Specials};
 
 use crate::commands::Outcome;
@@ -14,7 +14,10 @@ pub(crate) fn run(concept: &str, model: Option<&str>, context: &Context) -> Resu
         let encoded = model.as_ref().map(|m| m.tokenizer().encode(t, AddSpecial::No, Specials::Text));
         encoded.and_then(|e| e.ok()).map_or(0, |e| e.len())
     };
-    let report = lint(&set, &[], &neutral, model.as_ref().map(|_| &count as _));
+    // Beside the shipped sets, since these serve as controls for each other.
+    let shipped = builtin_names().map(resolve).collect::<std::result::Result<Vec<_>, _>>()?;
+    let others: Vec<&ContrastSet> = shipped.iter().filter(|s| s.name != set.name).collect();
+    let report = lint(&set, &others, &neutral, model.as_ref().map(|_| &count as _));
     let mut text = format!(
         "{}: {} training and {} held-out pairs, {} forms\n  words a half   {:.1} positive, {:.1} negative\n  \
          distinct       {:.3} of word pairs, {:.3} of word triples\n",
