@@ -27,6 +27,30 @@ pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Writes tensors as a safetensors file, whose bytes depend on nothing but its content.
+pub(crate) fn write_tensors<'a, N: AsRef<str> + Ord + std::fmt::Display>(
+    path: &Path,
+    tensors: Vec<(N, TensorView<'a>)>,
+    metadata: &[(&str, &str)],
+) -> Result<()> {
+    let fail = |e: &dyn std::fmt::Display| Error::input(path.display().to_string(), e.to_string());
+    let unordered = metadata.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
+    let bytes = safetensors::serialize(tensors, Some(unordered)).map_err(|e| fail(&e))?;
+    // The crate writes the metadata in the order of a hash map, another one at each run.
+    let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| fail(&"no head"))?;
+    let (head, data) = rest
+        .split_at_checked(u64::from_le_bytes(*length) as usize)
+        .ok_or_else(|| fail(&"a head of another length"))?;
+    let mut head: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(head).map_err(|e| fail(&e))?;
+    let ordered: serde_json::Map<_, _> =
+        metadata.iter().map(|(k, v)| ((*k).to_string(), (*v).into())).collect();
+    head.insert("__metadata__".into(), ordered.into());
+    let mut head = serde_json::to_vec(&head).map_err(|e| fail(&e))?;
+    head.resize(head.len().next_multiple_of(8), b' ');
+    write(path, &[&(head.len() as u64).to_le_bytes(), head.as_slice(), data].concat())
+}
+
 /// Reads a whole file of bounded size.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     let size = std::fs::metadata(path).map_err(|e| Error::io(path, "opening", e))?;

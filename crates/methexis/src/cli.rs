@@ -147,18 +147,26 @@ pub(crate) struct Demo {
 #[derive(Subcommand)]
 pub(crate) enum ModelCommand {
     /// Fetch a model into the cache.
+    #[command(
+        after_help = "Examples:\n  methexis model pull smollm2-135m\n  methexis model pull Qwen/Qwen2.5-0.5B-Instruct"
+    )]
     Pull {
         /// Name of `model list`, or hub id.
         model: String,
     },
     /// List the models that can be had by name, and which are here.
+    #[command(after_help = "Examples:\n  methexis model list\n  methexis model list --json")]
     List,
     /// Show what was understood of a model file.
+    #[command(
+        after_help = "Examples:\n  methexis model show smollm2-135m\n  methexis model show ./model.gguf --json"
+    )]
     Show {
         /// Path, name or hub id.
         model: String,
     },
     /// Run a self-test of a model.
+    #[command(after_help = "Examples:\n  methexis model check ./model.gguf")]
     Check {
         /// Path, name or hub id.
         model: String,
@@ -169,8 +177,12 @@ pub(crate) enum ModelCommand {
 #[derive(Subcommand)]
 pub(crate) enum ConceptCommand {
     /// List the shipped sets of contrast pairs.
+    #[command(after_help = "Examples:\n  methexis concept list\n  methexis concept list --json")]
     List,
     /// Lint a set: leaks, unequal halves, overlap with the neutral text.
+    #[command(
+        after_help = "Examples:\n  methexis concept check happiness\n  methexis concept check caa:my_set.json --model smollm2-135m"
+    )]
     Check {
         /// Shipped name, file, or format:file.
         concept: String,
@@ -181,6 +193,9 @@ pub(crate) enum ConceptCommand {
     /// Read a direction from a set in a model.
     Read(ConceptRead),
     /// Carry a direction over a bridge.
+    #[command(
+        after_help = "Examples:\n  methexis concept carry happiness.safetensors --bridge bridge.safetensors -o carried.safetensors"
+    )]
     Carry {
         /// Direction file.
         direction: PathBuf,
@@ -238,6 +253,7 @@ pub(crate) enum BridgeCommand {
     /// Fit a bridge on neutral text.
     Fit(BridgeFit),
     /// Show what a bridge says about itself.
+    #[command(after_help = "Examples:\n  methexis bridge show bridge.safetensors")]
     Show {
         /// Bridge file.
         bridge: PathBuf,
@@ -246,6 +262,9 @@ pub(crate) enum BridgeCommand {
 
 /// Fit a bridge.
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  methexis bridge fit smollm2-135m qwen2.5-coder-0.5b -o bridge.safetensors\n  methexis bridge fit smollm2-135m gemma3-270m --rows aligned --text my_texts.txt -o bridge.safetensors"
+)]
 pub(crate) struct BridgeFit {
     /// Model that directions come from.
     pub(crate) source: String,
@@ -343,6 +362,9 @@ pub(crate) struct Generate {
 
 /// Talk with a model.
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  methexis chat smollm2-135m\n  methexis chat qwen2.5-coder-0.5b --add happiness.safetensors --dose 0.3"
+)]
 pub(crate) struct Chat {
     /// The model.
     pub(crate) model: String,
@@ -395,6 +417,7 @@ pub(crate) struct Measure {
 
 /// Write a report.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  methexis report result.json -o report.html")]
 pub(crate) struct Report {
     /// Result of `demo` (result.json).
     pub(crate) result: PathBuf,

@@ -1,6 +1,5 @@
 //! Bridges as safetensors with provenance.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use methexis_model::ModelId;
@@ -22,8 +21,6 @@ impl Bridge {
     /// [`Error::Model`] where the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let facts = serde_json::to_string(&self.facts).map_err(|e| Error::input("facts", e.to_string()))?;
-        let metadata =
-            HashMap::from([("format".to_string(), FORMAT.to_string()), ("facts".to_string(), facts)]);
         let (ds, dt) = (self.mean_source.len(), self.mean_target.len());
         let parts: Vec<(&str, Vec<usize>, Vec<u8>)> = vec![
             ("map", vec![ds, dt], bytes(&self.map)),
@@ -37,9 +34,7 @@ impl Bridge {
             .map(|(name, shape, b)| Ok((*name, TensorView::new(Dtype::F32, shape.clone(), b)?)))
             .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
             .map_err(|e| Error::input("bridge", e.to_string()))?;
-        let data = safetensors::serialize(views, Some(metadata))
-            .map_err(|e| Error::input("bridge", e.to_string()))?;
-        store::write(path, &data)
+        store::write_tensors(path, views, &[("format", FORMAT), ("facts", &facts)])
     }
 
     /// Reads a bridge.

@@ -1,6 +1,6 @@
 //! Directions as safetensors with full provenance.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use methexis_model::Site;
@@ -25,11 +25,6 @@ impl Direction {
     pub fn save(&self, path: &Path) -> Result<()> {
         let provenance =
             serde_json::to_string(&self.provenance).map_err(|e| Error::input("provenance", e.to_string()))?;
-        let metadata = HashMap::from([
-            ("format".to_string(), FORMAT.to_string()),
-            ("concept".to_string(), self.concept.clone()),
-            ("provenance".to_string(), provenance),
-        ]);
         let bytes: Vec<(String, usize, Vec<u8>)> = self
             .vectors
             .iter()
@@ -40,9 +35,8 @@ impl Direction {
             .map(|(name, n, b)| Ok((name.clone(), TensorView::new(Dtype::F32, vec![*n], b)?)))
             .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
             .map_err(|e| Error::input("direction", e.to_string()))?;
-        let data = safetensors::serialize(views, Some(metadata))
-            .map_err(|e| Error::input("direction", e.to_string()))?;
-        store::write(path, &data)
+        let metadata = [("format", FORMAT), ("concept", &self.concept), ("provenance", &provenance)];
+        store::write_tensors(path, views, &metadata)
     }
 
     /// Reads a direction, ours or a GGUF control vector is not guessed at: see [`Direction::open`].

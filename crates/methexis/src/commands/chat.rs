@@ -61,9 +61,7 @@ pub(crate) fn run(a: &Chat, context: &Context) -> Result<Outcome> {
             println!();
         }
         messages.push(Message::new("assistant", text));
-        if done.finish == Finish::Cancelled {
-            break;
-        }
+        context.cancel.check()?;
     }
     Outcome::new(&json!({"model": model.id().name, "messages": messages}), "")
 }

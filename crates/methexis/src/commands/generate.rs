@@ -43,6 +43,10 @@ pub(crate) fn run(a: &Generate, context: &Context) -> Result<Outcome> {
     let mut writer = Writer::new(&model, &a.steering.stop);
     let done = generate(model.decoder(), &request, &options, &mut |t| writer.push(t, &mut show))?;
     let text = writer.finish(done.finish == Finish::StopString, &mut show);
+    if done.finish == Finish::Cancelled && !context.json {
+        println!();
+    }
+    context.cancel.check()?;
     let data = json!({
         "model": model.id().name, "style": style, "prompt_tokens": request.prompt.len(), "tokens": done.tokens.len(),
         "finish": done.finish, "text": text,
