@@ -1,6 +1,5 @@
 //! Reading and writing small files of ours: bounded, and never half.
 
-use std::io::Write;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView};
@@ -9,23 +8,6 @@ use crate::{Error, Result};
 
 /// Largest file of ours that is read: a 16384 × 16384 map in f32 and some room.
 const MAX_BYTES: u64 = 2 << 30;
-
-/// Writes `data` beside `path`, then renames, so that a stopped run leaves no half file.
-pub(crate) fn write(path: &Path, data: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, "making the folder", e))?;
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io(folder, "writing a file in", e))?;
-    file.write_all(data).and_then(|()| file.flush()).map_err(|e| Error::io(path, "writing", e))?;
-    #[cfg(unix)]
-    {
-        // Temporary files are private; what is asked for is an ordinary file.
-        use std::os::unix::fs::PermissionsExt;
-        let _ = file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644));
-    }
-    file.persist(path).map_err(|e| Error::io(path, "renaming", e.error))?;
-    Ok(())
-}
 
 /// Writes tensors as a safetensors file, whose bytes depend on nothing but its content.
 pub(crate) fn write_tensors<'a, N: AsRef<str> + Ord + std::fmt::Display>(
@@ -48,7 +30,10 @@ pub(crate) fn write_tensors<'a, N: AsRef<str> + Ord + std::fmt::Display>(
     head.insert("__metadata__".into(), ordered.into());
     let mut head = serde_json::to_vec(&head).map_err(|e| fail(&e))?;
     head.resize(head.len().next_multiple_of(8), b' ');
-    write(path, &[&(head.len() as u64).to_le_bytes(), head.as_slice(), data].concat())
+    Ok(methexis_model::write_whole(
+        path,
+        &[&(head.len() as u64).to_le_bytes(), head.as_slice(), data].concat(),
+    )?)
 }
 
 /// Reads a whole file of bounded size.

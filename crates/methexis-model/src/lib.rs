@@ -6,6 +6,7 @@ pub mod chat;
 pub mod checkpoint;
 pub mod edit;
 mod error;
+mod file;
 pub mod forward;
 pub mod generate;
 pub mod log_probs;
@@ -20,6 +21,7 @@ pub mod tokenizer;
 
 pub use cancel::Cancel;
 pub use error::{Error, Result};
+pub use file::write_whole;
 pub use model::{Model, ModelId};
 pub use site::Site;
 pub use tap::Tap;

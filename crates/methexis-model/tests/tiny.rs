@@ -252,3 +252,20 @@ fn prefill_equals_decode_step_by_step_in_every_family() {
         assert!(r < 1e-5, "{family}: {r:.1e}");
     }
 }
+
+/// Pitfall: `resid_post.N` of the last block is before the final norm; the last entry of transformers' hidden states is
+/// after it and belongs to the site `final_norm`.
+#[test]
+fn the_last_block_output_is_before_the_final_norm() {
+    let (ids, want) = frozen();
+    for family in FAMILIES {
+        let decoder = open(family);
+        let last = decoder.architecture().depth() - 1;
+        let items = [ReadItem { tokens: ids.clone(), rows: (0..ids.len()).collect() }];
+        let sites = [Site::ResidPost(last), Site::FinalNorm];
+        let rows = read_rows(&decoder, &items, &sites, &mut [], &ReadOptions::default()).unwrap();
+        let block = flat(&want[&format!("{family}.block.{last}")]);
+        assert!(relative(&rows[0].data, &block) < 1e-5, "{family}");
+        assert!(relative(&rows[1].data, &block) > 0.1, "{family}");
+    }
+}

@@ -95,6 +95,9 @@ pub(crate) enum Command {
     /// Write the HTML report of a saved result.
     Report(Report),
     /// Print shell completions.
+    #[command(
+        after_help = "Examples:\n  methexis completions bash > ~/.local/share/bash-completion/completions/methexis"
+    )]
     Completions {
         /// For which shell.
         shell: clap_complete::Shell,

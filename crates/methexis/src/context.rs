@@ -1,6 +1,7 @@
 //! What every command shares: cache, progress, the stop flag; opening models.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use candle_core::Device;
@@ -78,6 +79,8 @@ pub(crate) fn set_threads(threads: Option<usize>) {
 /// What every command shares.
 pub(crate) struct Context {
     pub(crate) cancel: Cancel,
+    /// Whether a command waits for its user and so has nothing to finish.
+    pub(crate) waits: Arc<AtomicBool>,
     pub(crate) bars: Arc<Bars>,
     pub(crate) fetch: FetchOptions,
     pub(crate) seed: u64,
@@ -90,10 +93,12 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(global: &Global) -> Result<Self> {
         let cancel = Cancel::default();
-        let flag = cancel.clone();
+        let waits = Arc::new(AtomicBool::new(false));
+        let (flag, idle) = (cancel.clone(), waits.clone());
         let asked = ctrlc::set_handler(move || {
-            if flag.is_cancelled() {
-                // The second time is meant.
+            if flag.is_cancelled() || idle.load(Ordering::SeqCst) {
+                // The second time is meant, and so is the first where nothing is at work.
+                eprintln!("\nstopped");
                 std::process::exit(130);
             }
             flag.cancel();
@@ -109,6 +114,7 @@ impl Context {
         fetch.progress = bars.clone();
         Ok(Self {
             cancel,
+            waits,
             bars,
             fetch,
             seed: global.seed,

@@ -48,9 +48,14 @@ fn main() -> ExitCode {
             use std::io::Write;
             let mut out = std::io::stdout().lock();
             // A closed pipe (| head) is no failure.
-            let _ = out.write_all(text.as_bytes());
-            if !text.is_empty() && !text.ends_with('\n') {
-                let _ = out.write_all(b"\n");
+            let end: &[u8] = if text.is_empty() || text.ends_with('\n') { b"" } else { b"\n" };
+            let written =
+                out.write_all(text.as_bytes()).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
+            if let Err(e) = written {
+                if e.kind() != std::io::ErrorKind::BrokenPipe {
+                    eprintln!("error: standard output cannot be written: {e}");
+                    return ExitCode::FAILURE;
+                }
             }
             if outcome.good {
                 ExitCode::SUCCESS

@@ -5,7 +5,7 @@ use methexis_model::score::{score, ScoreItem, ScoreOptions};
 use methexis_model::Model;
 
 use super::stats::{bootstrap, mean_at, Interval};
-use crate::contrast::{ContrastSet, Pair};
+use crate::contrast::{AbQuestion, ContrastSet, Pair};
 use crate::layout::{lay_out, Style};
 use crate::{Error, Result};
 
@@ -16,6 +16,30 @@ pub struct LetterScores {
     pub matching: Interval,
     /// Mean of p(A) + p(B). A broken model scores one half above for the wrong reason; here it shows.
     pub legal: f64,
+}
+
+/// The text of a letter question up to the answer, and as candidates the two tokens at which the answers part: those that
+/// the model would really write there, be it `A` or ` A` (matching one first).
+///
+/// # Errors
+/// Those of the layout; [`Error::Input`] where the two letters are one token.
+pub fn letter_item(
+    model: &Model,
+    style: Style,
+    system: Option<&str>,
+    asked: &AbQuestion,
+) -> Result<ScoreItem> {
+    let (x, y) = (
+        lay_out(model, style, system, &asked.question, &asked.matching)?,
+        lay_out(model, style, system, &asked.question, &asked.other)?,
+    );
+    let at = x.tokens.iter().zip(&y.tokens).position(|(i, j)| i != j);
+    let parted = at.and_then(|k| Some((k, *x.tokens.get(k)?, *y.tokens.get(k)?)));
+    let Some((k, matching, other)) = parted else {
+        return Err(Error::input("letters", "the two answers are the same token in this model"));
+    };
+    let tokens = x.tokens.get(..=k).unwrap_or_default().to_vec();
+    Ok(ScoreItem { tokens, completion: k, candidates: vec![matching, other] })
 }
 
 /// Scores every pair as a question with two lettered answers, both ways round ([`ContrastSet::ab_question`]), under every
@@ -37,19 +61,7 @@ pub fn letters(
     let mut items = Vec::new();
     for p in pairs {
         for flip in [false, true] {
-            let asked = set.ab_question(p, flip);
-            // The token that the model would really write: the first at which the two answers part.
-            let (x, y) = (
-                lay_out(model, style, system, &asked.question, &asked.matching)?,
-                lay_out(model, style, system, &asked.question, &asked.other)?,
-            );
-            let at = x.tokens.iter().zip(&y.tokens).position(|(i, j)| i != j);
-            let parted = at.and_then(|k| Some((k, *x.tokens.get(k)?, *y.tokens.get(k)?)));
-            let Some((k, matching, other)) = parted else {
-                return Err(Error::input("letters", "the two answers are the same token in this model"));
-            };
-            let tokens = x.tokens.get(..=k).unwrap_or_default().to_vec();
-            items.push(ScoreItem { tokens, completion: k, candidates: vec![matching, other] });
+            items.push(letter_item(model, style, system, &set.ab_question(p, flip))?);
         }
     }
     let scores = score(model.decoder(), &items, versions, options)?;

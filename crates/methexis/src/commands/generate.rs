@@ -44,7 +44,7 @@ pub(crate) fn run(a: &Generate, context: &Context) -> Result<Outcome> {
     let done = generate(model.decoder(), &request, &options, &mut |t| writer.push(t, &mut show))?;
     let text = writer.finish(done.finish == Finish::StopString, &mut show);
     if done.finish == Finish::Cancelled && !context.json {
-        println!();
+        show("\n");
     }
     context.cancel.check()?;
     let data = json!({

@@ -29,6 +29,7 @@ pub(crate) fn edits(flags: &Steering, model: &Model) -> Result<Vec<Edit>> {
         // Several layers share the dose, so that one number means about the same for one and for many.
         let share = dose / (direction.vectors.len() as f64).sqrt();
         for (site, vector) in &direction.vectors {
+            site.check(model.architecture())?;
             let norm = direction.provenance.typical_norm.get(&site.to_string()).copied();
             let dose = match (flags.raw, norm) {
                 (true, _) => Dose::Raw(dose),

@@ -51,6 +51,11 @@ pub(crate) fn run(a: &BridgeFit, context: &Context) -> Result<Outcome> {
     } else {
         split_neutral(&texts, a.texts).0
     };
+    if fit_texts.is_empty() {
+        return Err(Failure::usage(format!(
+            "{origin}: no text is left to fit on; give some hundreds, one a line"
+        )));
+    }
     let (kind, pairing) = (
         if a.kind == "ols" { Kind::Ols } else { Kind::Ridge },
         if a.rows == "aligned" { Pairing::Aligned } else { Pairing::Last },

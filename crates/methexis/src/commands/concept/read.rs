@@ -35,7 +35,15 @@ pub(crate) fn run(a: &ConceptRead, context: &Context) -> Result<Outcome> {
     } else {
         middle_blocks(arch.depth()).into_iter().map(Site::ResidPost).collect()
     };
-    let pairs: Vec<&Pair> = set.train().take(a.pairs).collect();
+    let pairs: Vec<&Pair> = set.require(Split::Train)?.into_iter().take(a.pairs).collect();
+    if pairs.len() < 2 {
+        return Err(Failure::usage(format!(
+            "--pairs {}: a direction needs at least 2 training pairs; {} has {}",
+            a.pairs,
+            set.name,
+            set.train().count()
+        )));
+    }
     let total = pairs.len() as u64;
     let report =
         |done: usize| context.bars.show(&format!("reading {}", set.name), done as u64 / 2, total, false);
