@@ -955,3 +955,23 @@ mod ctrl_c {
         drop(input);
     }
 }
+
+#[test]
+fn an_index_that_cannot_be_reached_is_told_with_what_to_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(&["-q", "model", "pull", MODEL]);
+    command.env("METHEXIS_CACHE", folder.path().join("cache"));
+    let nowhere = [
+        ("PIP_INDEX_URL", "http://127.0.0.1:9/simple"),
+        ("PIP_RETRIES", "0"),
+        ("PIP_CONFIG_FILE", "/dev/null"),
+    ];
+    command.envs(nowhere);
+    said(&run(&mut command), &[1], &["could not be reached", "Check the network"], "no network");
+}
+
+#[test]
+fn a_demo_without_a_control_is_wrong_usage() {
+    refused(&["demo", "--concept", "joy"], &[2], &["joy", "happiness"]);
+    refused(&["demo", "--concept", "fear", "--other", "fear"], &[2], &["--other"]);
+}

@@ -58,8 +58,8 @@ impl Checkpoint {
             ))
         };
         match path.extension().and_then(|e| e.to_str()) {
-            Some("safetensors") => foreign("a lone safetensors file has no configuration"),
-            Some("pt" | "pth" | "bin" | "pkl") => foreign("a pickle can run code and is never opened"),
+            Some("safetensors") => foreign("a lone safetensors file, which has no configuration,"),
+            Some("pt" | "pth" | "bin" | "pkl") => foreign("a pickle, which could run code,"),
             _ => Ok(Self::Gguf(Gguf::open(path)?)),
         }
     }

@@ -38,6 +38,7 @@ pub(crate) fn run(a: &Chat, context: &Context) -> Result<Outcome> {
         }
         // While it waits for a person, Ctrl-C ends it at once.
         context.waits.store(true, Ordering::SeqCst);
+        context.cancel.check()?;
         let line = lines.next();
         context.waits.store(false, Ordering::SeqCst);
         let Some(line) = line else { break };

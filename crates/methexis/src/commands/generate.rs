@@ -1,6 +1,7 @@
 //! `methexis generate`
 
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 
 use methexis_concept::layout::{lay_out_prompt, Style};
 use methexis_model::generate::{generate, Finish, Options, Request};
@@ -14,9 +15,12 @@ use crate::context::{Context, Result};
 pub(crate) fn run(a: &Generate, context: &Context) -> Result<Outcome> {
     let prompt = if a.prompt == "-" {
         let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|e| methexis_model::Error::io("-", "reading standard input", e))?;
+        // While it waits for its prompt, Ctrl-C ends it at once.
+        context.waits.store(true, Ordering::SeqCst);
+        context.cancel.check()?;
+        let read = std::io::stdin().read_to_string(&mut text);
+        context.waits.store(false, Ordering::SeqCst);
+        read.map_err(|e| methexis_model::Error::io("-", "reading standard input", e))?;
         text
     } else {
         a.prompt.clone()

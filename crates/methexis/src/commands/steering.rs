@@ -22,6 +22,9 @@ pub(crate) fn edits(flags: &Steering, model: &Model) -> Result<Vec<Edit>> {
             flags.add.len()
         )));
     }
+    if let Some(bad) = doses.iter().find(|d| !d.is_finite()) {
+        return Err(Failure::usage(format!("--dose {bad}: give a finite number")));
+    }
     for (i, path) in flags.add.iter().enumerate() {
         let direction = Direction::open(path)?;
         direction.check_model(model.id())?;
