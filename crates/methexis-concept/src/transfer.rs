@@ -1,7 +1,6 @@
 //! The whole way: read a concept in one model, carry it over a bridge, steer another model with it, measure.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use methexis_model::edit::Scope;
 use methexis_model::read::ReadOptions;
@@ -402,14 +401,4 @@ impl Joined<'_> {
             },
         }
     }
-}
-
-/// Where the pieces of a transfer are saved in `folder`.
-pub fn files(folder: &std::path::Path) -> [(PathBuf, &'static str); 4] {
-    [
-        (folder.join("source.safetensors"), "the direction in the source"),
-        (folder.join("bridge.safetensors"), "the bridge"),
-        (folder.join("carried.safetensors"), "the carried direction"),
-        (folder.join("own.safetensors"), "the target's own direction"),
-    ]
 }
