@@ -1,0 +1,5 @@
+//! CPU kernels of the decoder, on plain slices: what a profile showed to need one.
+//!
+//! Instruction sets are chosen at run time; every kernel has a portable form. Nothing here knows of models or tensors.
+
+pub mod quant;

@@ -1,0 +1,1 @@
+//! Quantised matrices: exact dequantisation and products with 8-bit activations.
