@@ -2,4 +2,10 @@
 //!
 //! Instruction sets are chosen at run time; every kernel has a portable form. Nothing here knows of models or tensors.
 
+mod aligned;
+pub mod attention;
+pub mod dense;
+pub mod math;
 pub mod quant;
+pub mod rows;
+mod tile;
