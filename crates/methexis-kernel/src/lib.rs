@@ -6,6 +6,7 @@ mod aligned;
 pub mod attention;
 pub mod dense;
 pub mod math;
+pub mod product;
 pub mod quant;
 pub mod rows;
 mod tile;

@@ -169,6 +169,30 @@ pub fn gated(x: View<'_>, gate: Gate, out: &mut [f32]) {
     by_rows(out, x.width / 2, |from, out| Arch::new().dispatch(Gated { x, gate, from, out }));
 }
 
+/// Adds `x` to every row of `out`.
+pub fn add_to_each(x: &[f32], out: &mut [f32]) {
+    by_rows(out, x.len(), |_, out| {
+        for row in out.chunks_exact_mut(x.len()) {
+            row.iter_mut().zip(x).for_each(|(o, x)| *o += x);
+        }
+    });
+}
+
+/// Whether no value is NaN or infinite.
+pub fn all_finite(x: &[f32]) -> bool {
+    // A sum of |x| · 0 is 0 exactly when every x is finite, and vectorises where a search does not.
+    x.par_chunks(1 << 16).all(|x| {
+        let mut sums = [0.0f32; LANES];
+        let (parts, rest) = x.as_chunks::<LANES>();
+        for part in parts {
+            for (s, x) in sums.iter_mut().zip(part) {
+                *s += x * 0.0;
+            }
+        }
+        sums.iter().sum::<f32>() == 0.0 && rest.iter().all(|x| x.is_finite())
+    })
+}
+
 /// `out += x`, over both cores where that pays.
 pub fn add(x: &[f32], out: &mut [f32]) {
     by_rows(out, 1, |from, out| {

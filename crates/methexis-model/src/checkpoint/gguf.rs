@@ -153,6 +153,24 @@ impl Gguf {
         Ok(QTensor::new(storage, info.shape.as_slice())?)
     }
 
+    /// Rows `ids` of the matrix `name` as f32.
+    pub fn rows(&self, name: &str, ids: &[u32], device: &Device) -> Result<Tensor> {
+        let info = self.require(name)?;
+        let (n, k) = (info.shape.first().copied().unwrap_or(0), info.shape.last().copied().unwrap_or(0));
+        let stride = info.bytes / n.max(1);
+        let raw = self.bytes(name)?;
+        let mut bytes = Vec::with_capacity(ids.len() * stride);
+        for id in ids {
+            let at = *id as usize * stride;
+            bytes.extend_from_slice(raw.get(at..at + stride).ok_or_else(|| {
+                Error::format(&self.path, format!("tensor {name}"), format!("has no row {id}"))
+            })?);
+        }
+        let copied = aligned_copy(&bytes);
+        let storage = QStorage::from_data(bytes_of(&copied, bytes.len()).into(), device, info.dtype)?;
+        Ok(QTensor::new(storage, (ids.len(), k))?.dequantize(device)?)
+    }
+
     /// Tensor `name` as f32.
     pub fn tensor(&self, name: &str, rows: Option<&[usize]>, device: &Device) -> Result<Tensor> {
         Ok(self.qtensor(name, rows, device)?.dequantize(device)?)

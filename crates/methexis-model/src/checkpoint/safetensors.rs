@@ -139,18 +139,35 @@ impl Folder {
     /// Tensor `name` as f32.
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         let (shape, dtype, data) = self.view(name)?;
-        let dtype = match dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                return Err(Error::unsupported(
-                    format!("{}: tensor {name}: data type {other:?}", self.path.display()),
-                    "F32, F16 and BF16 are read",
-                ))
-            }
-        };
-        Ok(Tensor::from_raw_buffer(data, dtype, &shape, device)?.to_dtype(DType::F32)?)
+        Ok(Tensor::from_raw_buffer(data, self.element(name, dtype)?, &shape, device)?.to_dtype(DType::F32)?)
+    }
+
+    /// Rows `ids` of the matrix `name` as f32.
+    pub fn rows(&self, name: &str, ids: &[u32], device: &Device) -> Result<Tensor> {
+        let (shape, dtype, data) = self.view(name)?;
+        let dtype = self.element(name, dtype)?;
+        let k = shape.last().copied().unwrap_or(0);
+        let stride = k * dtype.size_in_bytes();
+        let mut bytes = Vec::with_capacity(ids.len() * stride);
+        for id in ids {
+            let at = *id as usize * stride;
+            bytes.extend_from_slice(data.get(at..at + stride).ok_or_else(|| {
+                Error::format(&self.path, format!("tensor {name}"), format!("has no row {id}"))
+            })?);
+        }
+        Ok(Tensor::from_raw_buffer(&bytes, dtype, &[ids.len(), k], device)?.to_dtype(DType::F32)?)
+    }
+
+    fn element(&self, name: &str, dtype: Dtype) -> Result<DType> {
+        match dtype {
+            Dtype::F32 => Ok(DType::F32),
+            Dtype::F16 => Ok(DType::F16),
+            Dtype::BF16 => Ok(DType::BF16),
+            other => Err(Error::unsupported(
+                format!("{}: tensor {name}: data type {other:?}", self.path.display()),
+                "F32, F16 and BF16 are read",
+            )),
+        }
     }
 }
 

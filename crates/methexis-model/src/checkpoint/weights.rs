@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{Device, Tensor};
+use candle_core::{CpuStorage, Device, Storage, Tensor};
+use methexis_kernel::dense::Packed;
+use methexis_kernel::rows::all_finite;
 use sha2::{Digest, Sha256};
 
 use super::gguf::Gguf;
@@ -26,10 +28,23 @@ pub enum Precision {
 /// A matrix that is multiplied with, `[out, in]`.
 #[derive(Debug, Clone)]
 pub enum Matrix {
-    /// f32 elements.
+    /// f32 elements in the order of the product, on the CPU.
+    Packed(Arc<Packed>),
+    /// f32 elements on another device.
     Dense(Tensor),
     /// Blocks of the file's quantisation.
-    Quantized(Arc<QTensor>),
+    Blocks(Arc<QTensor>),
+}
+
+impl Matrix {
+    /// As one f32 tensor `[out, in]`.
+    pub(crate) fn dense(&self, device: &Device) -> Result<Tensor> {
+        Ok(match self {
+            Self::Packed(p) => Tensor::from_vec(p.unpack(), (p.rows(), p.cols()), device)?,
+            Self::Dense(t) => t.clone(),
+            Self::Blocks(q) => q.dequantize(device)?,
+        })
+    }
 }
 
 /// An open checkpoint of either format.
@@ -248,18 +263,51 @@ impl Checkpoint {
                 let q = g.qtensor(&name, order.as_deref(), device)?;
                 let dense = matches!(q.dtype(), GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
                 if precision == Precision::Quantized && !dense {
-                    return Ok(Matrix::Quantized(Arc::new(q)));
+                    return Ok(Matrix::Blocks(Arc::new(q)));
                 }
-                let t = q.dequantize(device)?;
-                self.finite(&name, &t)?;
-                Ok(Matrix::Dense(t))
+                self.dense(&name, q.dequantize(device)?)
             }
             Self::Folder(f) => {
-                let t = f.tensor(&name, device)?;
-                self.finite(&name, &t)?;
-                Ok(Matrix::Dense(t))
+                self.dense(&name, f.tensor(&name, device)?)
             }
         }
+    }
+
+    fn dense(&self, name: &str, t: Tensor) -> Result<Matrix> {
+        if !t.device().is_cpu() {
+            self.finite(name, &t)?;
+            return Ok(Matrix::Dense(t));
+        }
+        let (n, k) = t.dims2()?;
+        let (storage, layout) = t.storage_and_layout();
+        let data = match (&*storage, layout.contiguous_offsets()) {
+            (Storage::Cpu(CpuStorage::F32(data)), Some((from, to))) => data.get(from..to).unwrap_or_default(),
+            _ => return Err(Error::format(self.path(), format!("tensor {name}"), "is no plain f32 matrix")),
+        };
+        if !all_finite(data) {
+            return Err(self.not_finite(name));
+        }
+        Ok(Matrix::Packed(Arc::new(Packed::from_rows(data, n, k))))
+    }
+
+    /// Rows `ids` of the matrix `part` as f32 `[ids, in]`, looked up in the mapped file.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a row that the matrix lacks.
+    pub fn rows(&self, a: &Architecture, part: Part, ids: &[u32], device: &Device) -> Result<Tensor> {
+        let name = self.name(a, part);
+        match self {
+            Self::Gguf(g) => g.rows(&name, ids, device),
+            Self::Folder(f) => f.rows(&name, ids, device),
+        }
+    }
+
+    fn not_finite(&self, name: &str) -> Error {
+        Error::format(
+            self.path(),
+            format!("tensor {name}"),
+            "holds NaN or infinite weights: the file is damaged or the training diverged",
+        )
     }
 
     fn finite(&self, name: &str, t: &Tensor) -> Result<()> {
@@ -268,11 +316,7 @@ impl Checkpoint {
         if sum.is_finite() {
             return Ok(());
         }
-        Err(Error::format(
-            self.path(),
-            format!("tensor {name}"),
-            "holds NaN or infinite weights: the file is damaged or the training diverged",
-        ))
+        Err(self.not_finite(name))
     }
 
     /// The order in which rows of query and key are taken so that the half-split rotary form fits.

@@ -3,25 +3,24 @@
 use candle_core::{Device, Tensor};
 
 use super::attention::{attend, Masks};
+use super::linear::Linear;
 use super::{ops, Batch, Cache, Visitor};
 use crate::architecture::Architecture;
-use crate::checkpoint::{BlockPart, Checkpoint, Matrix, Part, Precision};
+use crate::checkpoint::{BlockPart, Checkpoint, Part, Precision};
 use crate::{Result, Site};
 
 /// The weights of one block.
 #[derive(Debug)]
 pub(super) struct Block {
     attention_norm: Tensor,
-    query: Matrix,
-    key: Matrix,
-    value: Matrix,
-    bias: Option<[Tensor; 3]>,
+    /// Query, key and value.
+    qkv: Linear,
     qk_norm: Option<[Tensor; 2]>,
-    output: Matrix,
+    output: Linear,
     mlp_norm: Tensor,
-    gate: Matrix,
-    up: Matrix,
-    down: Matrix,
+    /// Gate and up.
+    gate_up: Linear,
+    down: Linear,
     post_norms: Option<[Tensor; 2]>,
 }
 
@@ -38,22 +37,21 @@ impl Block {
         let matrix = |part| c.matrix(a, Part::Block(l, part), p, device);
         Ok(Self {
             attention_norm: vector(B::AttentionNorm)?,
-            query: matrix(B::Query)?,
-            key: matrix(B::Key)?,
-            value: matrix(B::Value)?,
-            bias: match a.qkv_bias {
-                true => Some([vector(B::QueryBias)?, vector(B::KeyBias)?, vector(B::ValueBias)?]),
-                false => None,
-            },
+            qkv: Linear::new(
+                vec![matrix(B::Query)?, matrix(B::Key)?, matrix(B::Value)?],
+                match a.qkv_bias {
+                    true => Some(vec![vector(B::QueryBias)?, vector(B::KeyBias)?, vector(B::ValueBias)?]),
+                    false => None,
+                },
+            )?,
             qk_norm: match a.qk_norm {
                 true => Some([vector(B::QueryNorm)?, vector(B::KeyNorm)?]),
                 false => None,
             },
-            output: matrix(B::Output)?,
+            output: Linear::new(vec![matrix(B::Output)?], None)?,
             mlp_norm: vector(B::MlpNorm)?,
-            gate: matrix(B::Gate)?,
-            up: matrix(B::Up)?,
-            down: matrix(B::Down)?,
+            gate_up: Linear::new(vec![matrix(B::Gate)?, matrix(B::Up)?], None)?,
+            down: Linear::new(vec![matrix(B::Down)?], None)?,
             post_norms: match a.post_norms {
                 true => Some([vector(B::PostAttentionNorm)?, vector(B::PostMlpNorm)?]),
                 false => None,
@@ -80,49 +78,60 @@ impl Block {
             return Ok(None);
         }
         let x = ops::rms_norm(&h, &self.attention_norm, a.norm_eps)?;
-        let project = |w: &Matrix, i: usize, heads: usize| -> Result<Tensor> {
-            let mut y = ops::matmul(&x, w)?;
-            if let Some(b) = self.bias.as_ref().and_then(|b| b.get(i)) {
-                y = y.broadcast_add(b)?;
+        let qkv = self.qkv.apply(&x, None)?;
+        let part = |from: usize, heads: usize, norm: usize| -> Result<Tensor> {
+            let y = qkv.narrow(1, from * a.head_dim, heads * a.head_dim)?;
+            match self.qk_norm.as_ref().and_then(|n| n.get(norm)) {
+                Some(norm) => ops::rms_norm(&y, norm, a.norm_eps),
+                None => Ok(y),
             }
-            let y = y.reshape((batch.rows(), heads, a.head_dim))?;
-            Ok(match self.qk_norm.as_ref().and_then(|n| n.get(i)) {
-                Some(norm) => ops::rms_norm(&y, norm, a.norm_eps)?,
-                None => y,
-            })
         };
-        let q = ops::rope(&project(&self.query, 0, a.heads)?, &rotary.0, &rotary.1)?;
-        let k = ops::rope(&project(&self.key, 1, a.kv_heads)?, &rotary.0, &rotary.1)?;
-        let v = project(&self.value, 2, a.kv_heads)?;
-        let z = attend(l, &(q * a.attention_scale)?, &k, &v, a, batch, masks, caches, prefix)?;
+        let (cos, sin) = rotary;
+        let q = ops::rope(&part(0, a.heads, 0)?, a.head_dim, cos, sin, a.attention_scale)?;
+        let k = ops::rope(&part(a.heads, a.kv_heads, 1)?, a.head_dim, cos, sin, 1.0)?;
+        let v = part(a.heads + a.kv_heads, a.kv_heads, 2)?;
+        let z = attend(l, &q, &k, &v, a, batch, masks, caches, prefix)?;
         let z = taps.visit(Site::Heads(l), z, batch)?;
         let z = taps.visit_heads(l, z, a, batch)?;
         if taps.done(Site::Head(l, 0)) {
             return Ok(None);
         }
-        let mut attn = ops::matmul(&z, &self.output)?;
-        if let Some([norm, _]) = &self.post_norms {
-            attn = ops::rms_norm(&attn, norm, a.norm_eps)?;
-        }
-        let attn = taps.visit(Site::AttnOut(l), attn, batch)?;
-        if taps.done(Site::AttnOut(l)) {
-            return Ok(None);
-        }
-        let h = taps.visit(Site::ResidMid(l), (h + attn)?, batch)?;
+        let h = match &self.post_norms {
+            // Where nobody looks at what the attention adds, the product adds it itself.
+            None if !taps.watch(Site::AttnOut(l)) => self.output.apply(&z, Some(&h))?,
+            norms => {
+                let mut attn = self.output.apply(&z, None)?;
+                if let Some([norm, _]) = norms {
+                    attn = ops::rms_norm(&attn, norm, a.norm_eps)?;
+                }
+                let attn = taps.visit(Site::AttnOut(l), attn, batch)?;
+                if taps.done(Site::AttnOut(l)) {
+                    return Ok(None);
+                }
+                (h + attn)?
+            }
+        };
+        let h = taps.visit(Site::ResidMid(l), h, batch)?;
         if taps.done(Site::ResidMid(l)) {
             return Ok(None);
         }
         let x = ops::rms_norm(&h, &self.mlp_norm, a.norm_eps)?;
-        let inner = ops::gated(&ops::matmul(&x, &self.gate)?, &ops::matmul(&x, &self.up)?, a.activation)?;
-        let mut mlp = ops::matmul(&inner, &self.down)?;
-        if let Some([_, norm]) = &self.post_norms {
-            mlp = ops::rms_norm(&mlp, norm, a.norm_eps)?;
-        }
-        let mlp = taps.visit(Site::MlpOut(l), mlp, batch)?;
-        if taps.done(Site::MlpOut(l)) {
-            return Ok(None);
-        }
-        let h = taps.visit(Site::ResidPost(l), (h + mlp)?, batch)?;
+        let inner = ops::gated(&self.gate_up.apply(&x, None)?, a.activation)?;
+        let h = match &self.post_norms {
+            None if !taps.watch(Site::MlpOut(l)) => self.down.apply(&inner, Some(&h))?,
+            norms => {
+                let mut mlp = self.down.apply(&inner, None)?;
+                if let Some([_, norm]) = norms {
+                    mlp = ops::rms_norm(&mlp, norm, a.norm_eps)?;
+                }
+                let mlp = taps.visit(Site::MlpOut(l), mlp, batch)?;
+                if taps.done(Site::MlpOut(l)) {
+                    return Ok(None);
+                }
+                (h + mlp)?
+            }
+        };
+        let h = taps.visit(Site::ResidPost(l), h, batch)?;
         Ok((!taps.done(Site::ResidPost(l))).then_some(h))
     }
 }

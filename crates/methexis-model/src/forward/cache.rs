@@ -17,7 +17,7 @@ pub struct Cache {
 
 #[derive(Debug)]
 struct KeyValue {
-    // Both [capacity, kv_heads, head_dim]; the first `len` rows are in use.
+    // Both [capacity, kv_heads · head_dim]; the first `len` rows are in use.
     key: Tensor,
     value: Tensor,
     len: usize,
@@ -53,13 +53,13 @@ impl Cache {
         }
     }
 
-    /// Appends keys and values `[n, kv_heads, head_dim]` of `block` and returns all of them.
+    /// Appends keys and values `[n, kv_heads · head_dim]` of `block` and returns all of them.
     pub(super) fn append(&mut self, block: usize, key: &Tensor, value: &Tensor) -> Result<(Tensor, Tensor)> {
         if self.blocks.len() <= block {
             self.blocks.resize_with(block + 1, || None);
         }
         let slot = self.blocks.get_mut(block).ok_or_else(|| Error::input("cache", "has no such block"))?;
-        let (n, heads, dim) = key.dims3()?;
+        let (n, width) = key.dims2()?;
         let (len, capacity) = match slot {
             Some(kv) => (kv.len, kv.key.dim(0)?),
             None => (0, 0),
@@ -76,7 +76,7 @@ impl Cache {
         if len + n > capacity {
             // Doubling keeps the copying linear in the length of the text.
             let grown = (len + n).next_power_of_two().max(64);
-            let zeros = || Tensor::zeros((grown, heads, dim), key.dtype(), key.device());
+            let zeros = || Tensor::zeros((grown, width), key.dtype(), key.device());
             let fresh = KeyValue { key: zeros()?, value: zeros()?, len };
             if let Some(old) = slot.as_ref().filter(|_| len > 0) {
                 fresh.key.slice_set(&old.key.narrow(0, 0, len)?.contiguous()?, 0, 0)?;

@@ -4,23 +4,24 @@ mod attention;
 mod batch;
 mod block;
 mod cache;
+mod linear;
 mod ops;
-mod skinny;
 mod trie;
 
 use std::sync::OnceLock;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use rayon::prelude::*;
 
 use crate::architecture::Architecture;
-use crate::checkpoint::{Checkpoint, Matrix, Part, Precision};
+use crate::checkpoint::{Checkpoint, Part, Precision};
 use crate::tap::Tap;
 use crate::{edit, Error, Result, Site};
 
 pub use batch::{common_prefix, Batch, Sequence};
 use block::Block;
 pub use cache::Cache;
+use linear::Linear;
 pub use trie::{Packed, Text, Trie};
 
 /// Which rows get logits.
@@ -109,6 +110,11 @@ impl Visitor<'_, '_> {
         Ok(z)
     }
 
+    /// Whether a tap sits at `site`.
+    fn watch(&self, site: Site) -> bool {
+        self.taps.iter().any(|t| t.site() == site)
+    }
+
     /// Whether everything up to `site` was all that is needed.
     fn done(&self, site: Site) -> bool {
         self.last.order() <= site.order()
@@ -123,10 +129,9 @@ pub struct Decoder {
     checkpoint: Checkpoint,
     precision: Precision,
     device: Device,
-    embedding: OnceLock<Matrix>,
     blocks: Vec<OnceLock<Block>>,
     final_norm: OnceLock<Tensor>,
-    head: OnceLock<Matrix>,
+    head: OnceLock<Linear>,
 }
 
 impl Decoder {
@@ -143,7 +148,6 @@ impl Decoder {
             checkpoint,
             precision,
             device,
-            embedding: OnceLock::new(),
             blocks,
             final_norm: OnceLock::new(),
             head: OnceLock::new(),
@@ -180,33 +184,24 @@ impl Decoder {
         lazily(cell, || Block::load(&self.checkpoint, &self.architecture, l, self.precision, &self.device))
     }
 
-    fn embedding(&self) -> Result<&Matrix> {
-        // Rows are looked up, never multiplied (unless the head is tied), so the embedding stays as it is in the file.
-        lazily(&self.embedding, || {
-            self.checkpoint.matrix(&self.architecture, Part::Embedding, Precision::Quantized, &self.device)
+    fn head(&self) -> Result<&Linear> {
+        lazily(&self.head, || {
+            let w = self.checkpoint.matrix(&self.architecture, self.head_part(), self.precision, &self.device)?;
+            Linear::new(vec![w], None)
         })
     }
 
-    fn head(&self) -> Result<&Matrix> {
-        lazily(&self.head, || {
-            let part = if self.architecture.tied_head { Part::Embedding } else { Part::Head };
-            if self.architecture.tied_head {
-                if let Matrix::Dense(t) = self.embedding()? {
-                    return Ok(Matrix::Dense(t.clone()));
-                }
-            }
-            self.checkpoint.matrix(&self.architecture, part, self.precision, &self.device)
-        })
+    fn head_part(&self) -> Part {
+        if self.architecture.tied_head {
+            Part::Embedding
+        } else {
+            Part::Head
+        }
     }
 
     /// The unembedding row of `token`, `[width]`, f32.
     pub fn unembedding(&self, token: u32) -> Result<Tensor> {
-        let ids = Tensor::from_vec(vec![token], 1, &self.device)?;
-        let rows = match self.head()? {
-            Matrix::Dense(t) => t.index_select(&ids, 0)?,
-            Matrix::Quantized(q) => q.embedding(&ids)?,
-        };
-        Ok(rows.squeeze(0)?)
+        Ok(self.checkpoint.rows(&self.architecture, self.head_part(), &[token], &self.device)?.squeeze(0)?)
     }
 
     /// Embedding rows of the batch's tokens, after the family's scale: `[rows, width]`.
@@ -221,12 +216,8 @@ impl Decoder {
                 ),
             ));
         }
-        let n = tokens.len();
-        let ids = Tensor::from_vec(tokens, n, &self.device)?;
-        let rows = match self.embedding()? {
-            Matrix::Dense(t) => t.index_select(&ids, 0)?,
-            Matrix::Quantized(q) => q.embedding(&ids)?.to_dtype(DType::F32)?,
-        };
+        // Rows are looked up in the mapped file: the table is never loaded.
+        let rows = self.checkpoint.rows(&self.architecture, Part::Embedding, &tokens, &self.device)?;
         Ok(match self.architecture.embed_scale {
             Some(scale) => (rows * scale)?,
             None => rows,
@@ -398,7 +389,7 @@ impl Decoder {
         } else {
             ops::rms_norm(&select(&h, &picked)?, norm, a.norm_eps)?
         };
-        let logits = ops::matmul(&x, self.head()?)?;
+        let logits = self.head()?.apply(&x, None)?;
         let logits = visitor.visit_picked(Site::Logits, logits, batch, Some(&picked))?;
         self.finish(batch, caches, Some(logits))
     }
