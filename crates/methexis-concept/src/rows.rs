@@ -39,6 +39,11 @@ impl Rows {
         self.d
     }
 
+    /// The values, row by row.
+    pub fn data(&self) -> &[f32] {
+        &self.data
+    }
+
     /// The rows.
     pub fn iter(&self) -> std::slice::ChunksExact<'_, f32> {
         self.data.chunks_exact(self.d.max(1))

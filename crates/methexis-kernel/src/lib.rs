@@ -7,6 +7,7 @@ pub mod attention;
 pub mod dense;
 pub mod math;
 pub mod product;
+pub mod profile;
 pub mod quant;
 pub mod rows;
 mod tile;

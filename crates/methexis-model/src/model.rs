@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use candle_core::Device;
+use rayon::prelude::*;
 
 use crate::architecture::Architecture;
 use crate::chat::{ChatEncoding, ChatTemplate, Message};
@@ -115,6 +116,14 @@ impl Model {
     /// As [`Tokenizer::encode`].
     pub fn encode(&self, text: &str) -> Result<Encoding> {
         self.tokenizer.encode(text, AddSpecial::Yes, Specials::Parsed)
+    }
+
+    /// Encodes many plain texts, over all cores.
+    ///
+    /// # Errors
+    /// As [`Model::encode`].
+    pub fn encode_all(&self, texts: &[String]) -> Result<Vec<Vec<u32>>> {
+        texts.par_iter().map(|t| Ok(self.encode(t)?.ids)).collect()
     }
 
     /// Encodes a conversation in the model's own format.

@@ -213,6 +213,27 @@ pub fn fit(rows: &PairedRows, options: &FitOptions) -> Result<Fit> {
     })
 }
 
+/// The map of least squares with penalty `lambda` (in units of the mean variance of a source dimension), centred, from
+/// statistics alone: by Cholesky, which where the rows determine the map takes a fraction of the time of [`fit`]'s
+/// eigendecomposition.
+///
+/// # Errors
+/// [`Error::Input`] where the rows do not determine the map: give more rows or a penalty.
+pub fn solve(moments: &Moments, lambda: f64) -> Result<Mat<f64>> {
+    use faer::linalg::solvers::Solve;
+    let (mx, my) = moments.means();
+    let Covariances { mut xx, xy, .. } = moments.about(&mx, &my);
+    let d = xx.nrows();
+    let mean = (0..d).map(|i| *xx.get(i, i)).sum::<f64>() / d.max(1) as f64;
+    for i in 0..d {
+        *xx.get_mut(i, i) += lambda * mean;
+    }
+    let cholesky = xx
+        .llt(Side::Lower)
+        .map_err(|_| Error::input("bridge", "the rows do not determine the map: give more rows or a penalty"))?;
+    Ok(cholesky.solve(xy))
+}
+
 /// The statistics of each fold of texts.
 fn fold_moments(rows: &PairedRows, options: &FitOptions) -> Result<Vec<Moments>> {
     let mut by_text: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -348,8 +369,12 @@ mod tests {
             let f = fit(&p, &FitOptions { kind, ..FitOptions::default() }).unwrap();
             assert!(f.held_out_r2 > 0.999, "{kind:?} {}", f.held_out_r2);
             assert!(!f.interpolates);
+            let mut all = Moments::new(ds, dt);
+            all.add(&rows(&x), &rows(&y)).unwrap();
+            let solved = solve(&all, 0.0).unwrap();
             for i in 0..ds {
                 for j in 0..dt {
+                    assert!((solved.get(i, j) - t.get(i, j)).abs() < 1e-4);
                     assert!((f.map.get(i, j) - t.get(i, j)).abs() < 0.02, "{kind:?}");
                 }
             }
@@ -372,7 +397,7 @@ mod tests {
         assert_eq!(parts.n, whole.n);
         assert!((parts.xx - &whole.xx).norm_max() < 1e-9);
         assert!((parts.xy - &whole.xy).norm_max() < 1e-9);
-        assert!((parts.yy - &whole.yy).norm_max() < 1e-9);
+        assert!(parts.yy.iter().zip(&whole.yy).all(|(a, b)| (a - b).abs() < 1e-9));
     }
 
     #[test]

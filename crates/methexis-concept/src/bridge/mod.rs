@@ -12,7 +12,7 @@ mod moments;
 use methexis_model::{ModelId, Site};
 
 pub use algebra::interpolates;
-pub use fit::{fit, permute_texts, Fit, FitOptions, PairedRows};
+pub use fit::{fit, permute_texts, solve, Fit, FitOptions, PairedRows};
 pub use moments::Moments;
 
 use crate::direction::Direction;

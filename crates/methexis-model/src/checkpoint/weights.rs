@@ -37,6 +37,15 @@ pub enum Matrix {
 }
 
 impl Matrix {
+    /// Bytes in memory.
+    pub(crate) fn bytes_len(&self) -> usize {
+        match self {
+            Self::Packed(p) => p.bytes_len(),
+            Self::Dense(t) => t.elem_count() * t.dtype().size_in_bytes(),
+            Self::Blocks(q) => q.storage_size_in_bytes(),
+        }
+    }
+
     /// As one f32 tensor `[out, in]`.
     pub(crate) fn dense(&self, device: &Device) -> Result<Tensor> {
         Ok(match self {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use candle_core::{CpuStorage, Device, Layout, Storage, Tensor};
 use methexis_kernel::attention::{self as kernel, Queries, Segment, Shape};
+use methexis_kernel::profile::timed;
 use methexis_kernel::rows::View;
 
 use super::ops::{plain, rows_of, with_rows};
@@ -172,7 +173,8 @@ fn fused(
     let shape = Shape { heads: a.heads, kv_heads: a.kv_heads, dim: a.head_dim, window };
     let width = a.heads * a.head_dim;
     let mut z = vec![0.0; batch.rows() * width];
-    with_rows(q, |q| kernel::attend(q, &segments, &queries, shape, &mut z))?;
+    let free = || (0.0, 0.0);
+    with_rows(q, |q| timed("attention", free, || kernel::attend(q, &segments, &queries, shape, &mut z)))?;
     drop(guards);
     Ok(Tensor::from_vec(z, (batch.rows(), width), q.device())?)
 }

@@ -59,6 +59,11 @@ impl Block {
         })
     }
 
+    /// Bytes of the matrices.
+    pub(super) fn bytes_len(&self) -> usize {
+        [&self.qkv, &self.output, &self.gate_up, &self.down].into_iter().map(Linear::bytes_len).sum()
+    }
+
     /// Runs block `l` on `h` `[rows, width]`; `None` where no later site is needed.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn run(

@@ -20,6 +20,11 @@ impl Linear {
         Ok(Self { parts, bias })
     }
 
+    /// Bytes of the matrices.
+    pub(super) fn bytes_len(&self) -> usize {
+        self.parts.iter().map(Matrix::bytes_len).sum()
+    }
+
     /// x `[rows, in]` → `[rows, Σ outᵢ]`, plus `residual` of that shape where given.
     pub(super) fn apply(&self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
         let Some(weights) = self.kernels() else { return self.general(x, residual) };

@@ -174,6 +174,12 @@ impl Decoder {
         self.precision
     }
 
+    /// Bytes of the weights that are in memory.
+    pub fn weight_bytes(&self) -> usize {
+        let blocks = self.blocks.iter().filter_map(OnceLock::get).map(Block::bytes_len);
+        blocks.sum::<usize>() + self.head.get().map_or(0, Linear::bytes_len)
+    }
+
     /// Loads blocks `0..blocks` at once, in parallel.
     pub fn preload(&self, blocks: usize) -> Result<()> {
         (0..blocks.min(self.blocks.len())).into_par_iter().try_for_each(|l| self.block(l).map(|_| ()))

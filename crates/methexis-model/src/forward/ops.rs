@@ -2,6 +2,7 @@
 //! where none is tracked, and one of differentiable operations (candle's fused forms drop gradients in silence).
 
 use candle_core::{CpuStorage, DType, Storage, Tensor, D};
+use methexis_kernel::profile::timed;
 use methexis_kernel::rows::{self, Gate, View};
 
 use crate::architecture::Activation;
@@ -46,7 +47,7 @@ pub(super) fn rms_norm(x: &Tensor, w: &Tensor, eps: f64) -> Result<Tensor> {
     }
     let mut out = vec![0.0; x.elem_count()];
     with_rows(&w.unsqueeze(0)?, |w| {
-        with_rows(x, |x| rows::rms_norm(x, w.row(0), eps as f32, &mut out))
+        with_rows(x, |x| timed("norm", free, || rows::rms_norm(x, w.row(0), eps as f32, &mut out)))
     })??;
     Ok(Tensor::from_vec(out, x.shape(), x.device())?)
 }
@@ -68,14 +69,20 @@ pub(super) fn rope(x: &Tensor, dim: usize, cos: &Tensor, sin: &Tensor, scale: f6
     with_rows(x, |x| {
         with_rows(cos, |cos| {
             with_rows(sin, |sin| {
-                rows::rope(x, dim, whole(cos, n), whole(sin, n), scale as f32, &mut out);
+                let (cos, sin) = (whole(cos, n), whole(sin, n));
+                timed("rotary", free, || rows::rope(x, dim, cos, sin, scale as f32, &mut out));
             })
         })
     })???;
     Ok(Tensor::from_vec(out, x.shape(), x.device())?)
 }
 
-fn whole<'a>(v: View<'a>, n: usize) -> &'a [f32] {
+/// Work that is not counted in operations.
+fn free() -> (f64, f64) {
+    (0.0, 0.0)
+}
+
+fn whole(v: View<'_>, n: usize) -> &[f32] {
     v.data.get(..n).unwrap_or_default()
 }
 
@@ -102,6 +109,6 @@ pub(super) fn gated(x: &Tensor, activation: Activation) -> Result<Tensor> {
         Activation::GeluTanh => Gate::GeluTanh,
     };
     let mut out = vec![0.0; n * hidden];
-    with_rows(x, |x| rows::gated(x, gate, &mut out))?;
+    with_rows(x, |x| timed("gate", free, || rows::gated(x, gate, &mut out)))?;
     Ok(Tensor::from_vec(out, (n, hidden), x.device())?)
 }
