@@ -27,7 +27,14 @@ pub(crate) struct Line {
 
 impl Line {
     /// From times in seconds, pair by pair.
-    pub(crate) fn of_times(job: &str, model: &str, against: &str, ours: &[f64], theirs: &[f64], bar: f64) -> Self {
+    pub(crate) fn of_times(
+        job: &str,
+        model: &str,
+        against: &str,
+        ours: &[f64],
+        theirs: &[f64],
+        bar: f64,
+    ) -> Self {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(o, t)| t / o).collect();
         Self {
             job: job.into(),

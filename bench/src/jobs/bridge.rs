@@ -75,7 +75,10 @@ pub(crate) fn fit(bench: &mut Bench<'_>) -> Result<()> {
     }
     let label = format!("{ROWS} × {WIDTH} → {WIDTH}");
     let line = Line::of_times("bridge, statistics and fit", &label, "numpy lstsq", &whole, &theirs, 8.0);
-    bench.push(line.note(format!("of it statistics {:.1} s; greatest error of known weights {worst:.3}", median(&gram))));
+    bench.push(line.note(format!(
+        "of it statistics {:.1} s; greatest error of known weights {worst:.3}",
+        median(&gram)
+    )));
     // A symmetric product needs half of the operations of a general one; the cross product needs all.
     let flops = ROWS as f64 * (WIDTH * WIDTH) as f64 * 3.0;
     let limit: Vec<f64> = peak.iter().map(|p| flops / 1e9 / p).collect();

@@ -18,7 +18,11 @@ const PROMPT: usize = 16;
 const TOKENS: usize = 128;
 
 /// Files of a model in several quantisations, made by the peer where they are not the shipped one: (file, kind, bar).
-pub(crate) fn variants(bench: &mut Bench<'_>, name: &str, kinds: &[&str]) -> Result<Vec<(String, String, f64)>> {
+pub(crate) fn variants(
+    bench: &mut Bench<'_>,
+    name: &str,
+    kinds: &[&str],
+) -> Result<Vec<(String, String, f64)>> {
     let mut out = Vec::new();
     for kind in kinds {
         if *kind == "as shipped" {
@@ -42,7 +46,11 @@ pub(crate) fn variants(bench: &mut Bench<'_>, name: &str, kinds: &[&str]) -> Res
 /// Times of decoding `TOKENS` tokens one by one, without the prefill.
 fn decode(model: &Model, edits: &[Edit]) -> Result<f64> {
     let request = Request { prompt: ids(model, PROMPT), edits: edits.to_vec() };
-    let options = Options { max_tokens: TOKENS + 1, sampling: Sampling { temperature: 0.0, ..Sampling::default() }, ..Options::default() };
+    let options = Options {
+        max_tokens: TOKENS + 1,
+        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        ..Options::default()
+    };
     let mut begin = None;
     let mut n = 0;
     let total = seconds(|| {
@@ -88,9 +96,16 @@ pub(crate) fn against_llama(bench: &mut Bench<'_>) -> Result<()> {
                 limit.push(bytes / 1e9 / memory.run());
             }
             let line = Line::of_times("decode 128", &label, "llama.cpp", &ours, &theirs, 1.0);
-            bench.push(line.rate(TOKENS as f64, "tokens/s").note(format!("flash {}", best.1.get("flash").cloned().unwrap_or_default())));
-            let line = Line::of_times("weights read while decoding", &label, "reading memory", &ours, &limit, 0.7);
-            bench.push(line.rate(bytes / 1e9, "GB/s").note(format!("{:.0} MB a token", bytes / 1e6 / (TOKENS + 1) as f64)));
+            bench.push(
+                line.rate(TOKENS as f64, "tokens/s")
+                    .note(format!("flash {}", best.1.get("flash").cloned().unwrap_or_default())),
+            );
+            let line =
+                Line::of_times("weights read while decoding", &label, "reading memory", &ours, &limit, 0.7);
+            bench.push(
+                line.rate(bytes / 1e9, "GB/s")
+                    .note(format!("{:.0} MB a token", bytes / 1e6 / (TOKENS + 1) as f64)),
+            );
         }
     }
     Ok(())
@@ -112,7 +127,8 @@ pub(crate) fn plan(bench: &mut Bench<'_>) -> Result<()> {
             with.push(decode(&model, &edits)?);
             without.push(decode(&model, &[])?);
         }
-        let line = Line::of_times("decode 128 with a plan on every layer", &name, "without", &with, &without, 0.98);
+        let line =
+            Line::of_times("decode 128 with a plan on every layer", &name, "without", &with, &without, 0.98);
         bench.push(line.rate(TOKENS as f64, "tokens/s"));
     }
     Ok(())

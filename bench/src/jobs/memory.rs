@@ -77,7 +77,9 @@ pub(crate) fn read_many(bench: &mut Bench<'_>) -> Result<()> {
             }
         });
         let mut sink = KeepMoments::default();
-        let time = seconds(|| Ok(read(model.decoder(), &items, &sites, &mut [], &ReadOptions::default(), &mut sink)?))?;
+        let time = seconds(|| {
+            Ok(read(model.decoder(), &items, &sites, &mut [], &ReadOptions::default(), &mut sink)?)
+        })?;
         over.store(true, Ordering::Relaxed);
         watch.join().map_err(|_| "the watch failed")?;
         let weights = model.decoder().weight_bytes() as f64 / 1e6;
@@ -113,11 +115,19 @@ pub(crate) fn loading(bench: &mut Bench<'_>) -> Result<()> {
                     let items = [ReadItem { rows: vec![ids.len() - 1], tokens: ids }];
                     let mut sink = KeepMoments::default();
                     let options = ReadOptions::default();
-                    Ok(read(model.decoder(), &items, &[Site::ResidPost(block)], &mut [], &options, &mut sink)?)
+                    Ok(read(
+                        model.decoder(),
+                        &items,
+                        &[Site::ResidPost(block)],
+                        &mut [],
+                        &options,
+                        &mut sink,
+                    )?)
                 })?);
             }
             let allowed = vec![0.5; times.len()];
-            let what = if last { "opening to the last hidden state" } else { "opening to the first hidden state" };
+            let what =
+                if last { "opening to the last hidden state" } else { "opening to the first hidden state" };
             bench.push(Line::of_times(what, &name, "allowed", &times, &allowed, 1.0));
         }
     }

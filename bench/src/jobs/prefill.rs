@@ -49,7 +49,14 @@ pub(crate) fn against_llama(bench: &mut Bench<'_>) -> Result<()> {
                         None => f64::NAN,
                     });
                 }
-                let line = Line::of_times(&format!("prefill {n}"), &format!("{name} {kind}"), "llama.cpp", &ours, &theirs, bar_of);
+                let line = Line::of_times(
+                    &format!("prefill {n}"),
+                    &format!("{name} {kind}"),
+                    "llama.cpp",
+                    &ours,
+                    &theirs,
+                    bar_of,
+                );
                 let setting = |k: &str| best.1.get(k).cloned().unwrap_or_default();
                 bench.push(line.rate(n as f64, "tokens/s").note(format!(
                     "its ubatch {}, flash {}",
@@ -87,9 +94,20 @@ pub(crate) fn linear(bench: &mut Bench<'_>) -> Result<()> {
                 }
                 peak.push(time / flops);
             }
-            let line = Line::of_times("linear layers at 512 rows", &format!("{name} {held}"), "product of crate gemm", &ours, &peak, 0.85);
+            let line = Line::of_times(
+                "linear layers at 512 rows",
+                &format!("{name} {held}"),
+                "product of crate gemm",
+                &ours,
+                &peak,
+                0.85,
+            );
             let best = peak.iter().copied().fold(f64::INFINITY, f64::min);
-            bench.push(line.rate(1.0, "GFLOP/s").note(format!("its best {:.0}, median {:.0}", 1.0 / best, 1.0 / median(&peak))));
+            bench.push(line.rate(1.0, "GFLOP/s").note(format!(
+                "its best {:.0}, median {:.0}",
+                1.0 / best,
+                1.0 / median(&peak)
+            )));
         }
     }
     Ok(())

@@ -37,11 +37,20 @@ pub(crate) fn show(bench: &mut Bench<'_>) -> Result<()> {
                     let t = s.time.as_secs_f64();
                     rest -= t;
                     let rate = if s.flops > 0.0 {
-                        format!(", {:.0} GFLOP/s, {:.1} GB/s of weights", s.flops / t / 1e9, s.bytes / t / 1e9)
+                        format!(
+                            ", {:.0} GFLOP/s, {:.1} GB/s of weights",
+                            s.flops / t / 1e9,
+                            s.bytes / t / 1e9
+                        )
                     } else {
                         String::new()
                     };
-                    println!("  {kind:10} {:5.1} %  {:6} calls, {:6.1} µs each{rate}", 100.0 * t / total, s.calls, t * 1e6 / s.calls as f64);
+                    println!(
+                        "  {kind:10} {:5.1} %  {:6} calls, {:6.1} µs each{rate}",
+                        100.0 * t / total,
+                        s.calls,
+                        t * 1e6 / s.calls as f64
+                    );
                 }
                 println!("  {:10} {:5.1} %", "the rest", 100.0 * rest / total);
             }

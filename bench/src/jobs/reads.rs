@@ -52,7 +52,8 @@ fn chat_texts(model: &Model) -> Result<Vec<String>> {
     for name in ["happiness", "fear", "anger", "fairness"] {
         for pair in set(name)?.pairs.iter().take(100) {
             for answer in [&pair.positive, &pair.negative] {
-                let messages = [Message::new("user", pair.prompt.trim()), Message::new("assistant", answer.trim())];
+                let messages =
+                    [Message::new("user", pair.prompt.trim()), Message::new("assistant", answer.trim())];
                 out.push(template.render(&messages, false, model.tokenizer())?);
             }
         }
@@ -84,7 +85,11 @@ fn difference(ours: &[SiteRows], theirs: &Value) -> f64 {
             worst = worst.max((f64::from(*a) - b).abs() / size);
         }
     }
-    if theirs.len() == ours.len() { worst } else { f64::NAN }
+    if theirs.len() == ours.len() {
+        worst
+    } else {
+        f64::NAN
+    }
 }
 
 fn against_repeng(
@@ -104,9 +109,7 @@ fn against_repeng(
         if let Some(mut peer) = bench.peer.take() {
             let path = file_of(&name)?;
             peer.ask(json!({"do": "load", "model": path, "kind": "causal"}))?;
-            let request = |batch: usize, some: &[String]| {
-                json!({"do": "repeng", "model": path, "texts": some, "layers": layers, "batch": batch, "values": SHOWN})
-            };
+            let request = |batch: usize, some: &[String]| json!({"do": "repeng", "model": path, "texts": some, "layers": layers, "batch": batch, "values": SHOWN});
             // The best batch size on a part of the texts; all of them would take long at the bad ones.
             let part: Vec<String> = texts.iter().step_by(8).cloned().collect();
             let mut best = (f64::INFINITY, 1);

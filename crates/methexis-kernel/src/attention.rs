@@ -193,7 +193,8 @@ impl WithSimd for Block<'_, '_, '_> {
         for head in 0..kv_heads {
             q_tiles.clear();
             for i in 0..n {
-                let row = q.row(row + i).get(head * group * dim..(head + 1) * group * dim).unwrap_or_default();
+                let row =
+                    q.row(row + i).get(head * group * dim..(head + 1) * group * dim).unwrap_or_default();
                 q_tiles.extend_from_slice(row);
             }
             tile.resize(rows * dim, 0.0);
@@ -260,7 +261,8 @@ fn keys_of<S: Simd>(
     let Some(panels) = &s.panels else {
         for (q, line) in rows.chunks_exact(dim).zip(scores.chunks_exact_mut(most)) {
             for (t, score) in line.iter_mut().skip(first).take(len).enumerate() {
-                *score = dot(simd, q, s.segment.keys.row(t).get(head * dim..(head + 1) * dim).unwrap_or_default());
+                *score =
+                    dot(simd, q, s.segment.keys.row(t).get(head * dim..(head + 1) * dim).unwrap_or_default());
             }
         }
         return;
@@ -380,7 +382,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(n: usize, seed: u64) -> Vec<f32> {
-        (0..n).map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0).collect()
+        (0..n)
+            .map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0)
+            .collect()
     }
 
     /// One query head over the listed keys, in double precision.

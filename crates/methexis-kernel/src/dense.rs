@@ -69,14 +69,14 @@ impl Packed {
     pub fn unpack(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.n * self.k];
         if self.k > 0 {
-            out.par_chunks_mut(PANEL * self.k).zip(self.panels.as_ref().par_chunks_exact(PANEL * self.k)).for_each(
-                |(rows, panel)| {
+            out.par_chunks_mut(PANEL * self.k)
+                .zip(self.panels.as_ref().par_chunks_exact(PANEL * self.k))
+                .for_each(|(rows, panel)| {
                     for (c, row) in rows.chunks_exact_mut(self.k).enumerate() {
                         let column = panel.iter().skip(c).step_by(PANEL);
                         row.iter_mut().zip(column).for_each(|(r, v)| *r = *v);
                     }
-                },
-            );
+                });
         }
         out
     }
@@ -180,7 +180,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(n: usize, seed: u64) -> Vec<f32> {
-        (0..n).map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0).collect()
+        (0..n)
+            .map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0)
+            .collect()
     }
 
     proptest! {

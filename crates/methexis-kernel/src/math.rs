@@ -68,7 +68,10 @@ mod tests {
             }
             assert!(near(silu(x), d / (1.0 + (-d).exp())), "silu {x}");
             let u = (2.0 / std::f64::consts::PI).sqrt() * (d + 0.044715 * d.powi(3));
-            assert!((f64::from(gelu_tanh(x)) - 0.5 * d * (1.0 + u.tanh())).abs() < 2e-6 * d.abs().max(1.0), "gelu {x}");
+            assert!(
+                (f64::from(gelu_tanh(x)) - 0.5 * d * (1.0 + u.tanh())).abs() < 2e-6 * d.abs().max(1.0),
+                "gelu {x}"
+            );
         }
         assert_eq!(exp(-1000.0), 0.0);
         assert!(silu(f32::NAN).is_nan() && gelu_tanh(f32::NAN).is_nan());

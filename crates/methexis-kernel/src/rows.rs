@@ -207,7 +207,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(n: usize, seed: u64) -> Vec<f32> {
-        (0..n).map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0).collect()
+        (0..n)
+            .map(|i| (((i as u64 * 2_654_435_761 + seed * 40_503) % 2001) as f32 - 1000.0) / 500.0)
+            .collect()
     }
 
     proptest! {

@@ -228,9 +228,9 @@ pub fn solve(moments: &Moments, lambda: f64) -> Result<Mat<f64>> {
     for i in 0..d {
         *xx.get_mut(i, i) += lambda * mean;
     }
-    let cholesky = xx
-        .llt(Side::Lower)
-        .map_err(|_| Error::input("bridge", "the rows do not determine the map: give more rows or a penalty"))?;
+    let cholesky = xx.llt(Side::Lower).map_err(|_| {
+        Error::input("bridge", "the rows do not determine the map: give more rows or a penalty")
+    })?;
     Ok(cholesky.solve(xy))
 }
 

@@ -51,8 +51,7 @@ impl Moments {
         for (x, y) in parts {
             let n = x.len() / ds;
             let (x, y) = (widen(x), widen(y));
-            let (xs, ys) =
-                (MatRef::from_row_major_slice(&x, n, ds), MatRef::from_row_major_slice(&y, n, dt));
+            let (xs, ys) = (MatRef::from_row_major_slice(&x, n, ds), MatRef::from_row_major_slice(&y, n, dt));
             let par = get_global_parallelism();
             let (lower, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
             triangular::matmul(&mut self.xx, lower, Accum::Add, xs.transpose(), whole, xs, whole, 1.0, par);
@@ -116,13 +115,9 @@ impl Moments {
             xx: Mat::from_fn(ds, ds, |i, j| {
                 centred(*self.xx.get(i.max(j), i.min(j)), i, j, &self.x, &self.x, mx, mx)
             }),
-            xy: Mat::from_fn(ds, dt, |i, j| {
-                centred(*self.xy.get(i, j), i, j, &self.x, &self.y, mx, my)
-            }),
+            xy: Mat::from_fn(ds, dt, |i, j| centred(*self.xy.get(i, j), i, j, &self.x, &self.y, mx, my)),
             yy: (0..dt)
-                .map(|j| {
-                    ((g(&self.yy, j) - 2.0 * g(&self.y, j) * g(my, j)) / n + g(my, j).powi(2)).max(0.0)
-                })
+                .map(|j| ((g(&self.yy, j) - 2.0 * g(&self.y, j) * g(my, j)) / n + g(my, j).powi(2)).max(0.0))
                 .collect(),
         }
     }

@@ -276,9 +276,7 @@ impl Checkpoint {
                 }
                 self.dense(&name, q.dequantize(device)?)
             }
-            Self::Folder(f) => {
-                self.dense(&name, f.tensor(&name, device)?)
-            }
+            Self::Folder(f) => self.dense(&name, f.tensor(&name, device)?),
         }
     }
 

@@ -163,11 +163,7 @@ fn fused(
         .iter()
         .zip(&parts)
         .filter_map(|(((ks, kl), (vs, vl)), (_, _, start, len))| {
-            Some(Segment {
-                keys: rows_from(ks, kl, *start)?,
-                values: rows_from(vs, vl, *start)?,
-                len: *len,
-            })
+            Some(Segment { keys: rows_from(ks, kl, *start)?, values: rows_from(vs, vl, *start)?, len: *len })
         })
         .collect();
     let shape = Shape { heads: a.heads, kv_heads: a.kv_heads, dim: a.head_dim, window };

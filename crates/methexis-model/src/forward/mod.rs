@@ -192,7 +192,8 @@ impl Decoder {
 
     fn head(&self) -> Result<&Linear> {
         lazily(&self.head, || {
-            let w = self.checkpoint.matrix(&self.architecture, self.head_part(), self.precision, &self.device)?;
+            let w =
+                self.checkpoint.matrix(&self.architecture, self.head_part(), self.precision, &self.device)?;
             Linear::new(vec![w], None)
         })
     }
